@@ -1,0 +1,64 @@
+# Every target sets up .venv by itself; `make help` lists them.
+SHELL := /bin/bash
+PYTHON ?= python3
+# `make bundle PYTHON=3.12` names a version to pack for, not an interpreter to install with
+INTERPRETER := $(if $(filter 3.%,$(PYTHON)),python3,$(PYTHON))
+VENV ?= .venv
+BIN := $(VENV)/bin
+STAMP := $(VENV)/.installed
+EXTRAS ?= dev,sweep
+PAPER ?= dp_swd
+PROFILE ?= auto
+DATA ?= mnist,fashion_mnist,usps
+WEIGHTS ?=
+ARGS ?=
+export PYTHONUNBUFFERED := 1
+
+.DEFAULT_GOAL := help
+.PHONY: help setup test lint types format reproduce-all compare report bench bundle clean
+
+help: ## list the targets
+	@awk -F':.*## ' '/^[a-zA-Z0-9_%-]+:.*## / {printf "  \033[1m%-26s\033[0m %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+	@echo "  PAPER=dp_swd|dp_sinkhorn|wdp|triangle_wad|sketch   PROFILE=auto|paper|quick|smoke   DRY_RUN=1"
+
+$(STAMP): pyproject.toml
+	@$(INTERPRETER) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || { echo "dpot needs Python 3.11 or newer (PYTHON=python3.12 make ...)"; exit 1; }
+	test -x $(BIN)/python || $(INTERPRETER) -m venv $(VENV)
+	$(BIN)/python -m pip install -q --upgrade pip
+	$(BIN)/python -m pip install -q -e '.[$(EXTRAS)]'
+	@touch $@
+
+setup: $(STAMP) ## install the suite into .venv
+
+test: $(STAMP) ## run the tests (under 10 minutes on 2 cores)
+	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -q -n auto --dist worksteal $(ARGS)
+
+lint: $(STAMP) ## ruff: style and format
+	$(BIN)/ruff check . && $(BIN)/ruff format --check .
+
+types: $(STAMP) ## mypy
+	$(BIN)/mypy
+
+format: $(STAMP) ## rewrite the sources in house style
+	$(BIN)/ruff check --fix . && $(BIN)/ruff format .
+
+reproduce-table-%: $(STAMP) ## Table N of PAPER, beside the published numbers: make reproduce-table-2
+	$(BIN)/dpot task=reproduce paper=$(PAPER) table=$* profile=$(PROFILE) $(if $(DRY_RUN),task.dry_run=true) $(ARGS)
+
+reproduce-figure-%: $(STAMP) ## Figure N of PAPER
+	$(BIN)/dpot task=reproduce paper=$(PAPER) figure=$* profile=$(PROFILE) $(if $(DRY_RUN),task.dry_run=true) $(ARGS)
+
+reproduce-all: $(STAMP) ## every sheet in experiments/
+	$(BIN)/dpot task=reproduce task.all=true profile=$(PROFILE) $(if $(DRY_RUN),task.dry_run=true) $(ARGS)
+
+compare: $(STAMP) ## compare what is on record with the published numbers: make compare TABLE=2
+	$(BIN)/dpot task=compare paper=$(PAPER) $(if $(TABLE),table=$(TABLE)) $(ARGS)
+
+bench: $(STAMP) ## benchmarks, written to results/bench/
+	for script in scripts/bench_*.py; do $(BIN)/python $$script $(ARGS) || exit 1; done
+
+bundle: $(STAMP) ## pack code, wheels, data for a machine without network: make bundle PYTHON=3.12 DATA=mnist WEIGHTS=inception
+	$(BIN)/python scripts/bundle.py --python $(or $(filter 3.%,$(PYTHON)),3.12) --data "$(DATA)" --weights "$(WEIGHTS)" $(ARGS)
+
+clean: ## remove what was built, keep the runs
+	rm -rf $(VENV) bundle build dist *.egg-info .pytest_cache .mypy_cache .ruff_cache

@@ -1,0 +1,243 @@
+"""The single launcher: `dpot task=... key=value ...`, or `python -m dpot`.
+
+Config → checks → task → answer. The answer goes to stdout (as text, or as one JSON document with
+`output=json`); everything else goes to stderr. Exit code 0: done; 1: the run failed; 2: the command or
+the configuration asks for something impossible. `dpot -m` sweeps: every job runs, failures are named
+with their overrides, and the exit code says whether there were any.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import re
+import sys
+import traceback
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+import hydra
+from hydra import compose, initialize_config_dir
+from hydra._internal.utils import get_args_parser
+from hydra.core.global_hydra import GlobalHydra
+from hydra.core.hydra_config import HydraConfig
+from hydra.core.override_parser.overrides_parser import OverridesParser
+from hydra.errors import HydraException, MissingConfigException
+from hydra.experimental.callback import Callback
+from omegaconf import DictConfig, OmegaConf
+from omegaconf.errors import OmegaConfBaseException
+from rich.console import Console
+
+from dpot import config
+from dpot.errors import DpotError, UsageError
+from dpot.tasks.base import Answer, Task
+
+
+class SweepWatch(Callback):
+    """Remembers where the jobs of a sweep write, so that the launcher can gather their answers."""
+
+    directory: Path | None = None
+
+    def on_multirun_start(self, config: DictConfig, **kwargs: Any) -> None:
+        """Called by Hydra once, in the launching process."""
+        SweepWatch.directory = Path(config.hydra.sweep.dir)
+
+
+def main() -> None:
+    """Run the command line and exit."""
+    os.environ["HYDRA_FULL_ERROR"] = "1"  # let errors reach us whole; we make one line of them
+    arguments = sys.argv[1:]
+    debug = any(a.replace(" ", "") == "debug=true" for a in arguments)
+    try:
+        flags = get_args_parser().parse_args(arguments)
+        overrides = _overrides(flags.overrides)
+        passive = flags.help or flags.hydra_help or flags.version or flags.info or flags.cfg
+        if not passive:
+            _check_composed(overrides, flags)
+        hydra.main(version_base="1.3", config_path=str(config.CONF_DIR), config_name="config")(job)()
+        sys.exit(_finish_sweep(_is_json(overrides)) if flags.multirun else job.exit_code)
+    except Exception as error:
+        if debug:
+            traceback.print_exc()
+        code = _finish_sweep(_is_json(arguments)) if SweepWatch.directory else 0
+        if not code:
+            print(f"dpot: {explain(error)}", file=sys.stderr)
+        sys.exit(code or _exit_code(error))
+
+
+def job(cfg: DictConfig) -> None:
+    """One job: check its config, run its task, print or keep its answer."""
+    in_sweep = HydraConfig.initialized() and HydraConfig.get().mode.name == "MULTIRUN"
+    place = Path(HydraConfig.get().runtime.output_dir) if in_sweep else None
+    try:
+        with _stdout_to_stderr(cfg.output == "json"):
+            answer = run(cfg)
+    except Exception as error:
+        if place:
+            line = explain(error)
+            overrides = list(HydraConfig.get().overrides.task)
+            _leave(place, {"overrides": overrides, "error": line, "exit_code": _exit_code(error)})
+            print(f"dpot: job {HydraConfig.get().job.num} ({' '.join(overrides)}) failed: {line}", file=sys.stderr)
+            if cfg.debug:
+                traceback.print_exc()
+        raise
+    if place:
+        overrides = list(HydraConfig.get().overrides.task)
+        _leave(place, {"overrides": overrides, "answer": answer.data, "exit_code": answer.exit_code})
+    if cfg.output == "text":
+        answer.show(Console(soft_wrap=not sys.stdout.isatty()))
+    elif not place:
+        print(dump(answer.data))
+    job.exit_code = answer.exit_code  # type: ignore[attr-defined]
+
+
+job.exit_code = 0  # type: ignore[attr-defined]
+
+
+def run(cfg: DictConfig) -> Answer:
+    """Check a composed config and run its task: what the command line and the tests call."""
+    from dpot.profiles import settle
+
+    config.check(cfg)
+    settle(cfg)
+    task: Task = config.instantiate(cfg.task, "task")
+    return task.run(cfg)
+
+
+def compose_config(overrides: Sequence[str]) -> DictConfig:
+    """The config a command line would get, for use from Python."""
+    GlobalHydra.instance().clear()
+    with initialize_config_dir(version_base="1.3", config_dir=str(config.CONF_DIR)):
+        return compose("config", overrides=list(overrides))
+
+
+def dump(data: Any) -> str:
+    """One JSON document; non-finite numbers become null, for JSON has no word for them."""
+    return json.dumps(_finite(data), indent=2, sort_keys=False, default=str)
+
+
+def _finite(data: Any) -> Any:
+    if isinstance(data, dict):
+        return {str(k): _finite(v) for k, v in data.items()}
+    if isinstance(data, list | tuple):
+        return [_finite(v) for v in data]
+    if isinstance(data, float) and (data != data or data in (float("inf"), float("-inf"))):
+        return None
+    return data
+
+
+def explain(error: BaseException) -> str:
+    """One line a user can act on."""
+    if isinstance(error, DpotError):
+        return " ".join(str(error).split())
+    if isinstance(error, MissingConfigException) and error.missing_cfg_file:
+        group, _, name = str(error.missing_cfg_file).rpartition("/")
+        if group:
+            return str(config.unknown(group, name, list(error.options or [])))
+    if isinstance(error, HydraException | OmegaConfBaseException):
+        return _explain_config(str(error))
+    if isinstance(error, MemoryError) or type(error).__name__ == "OutOfMemoryError":
+        return f"out of memory: {str(error).splitlines()[0] if str(error) else ''}; lower the batch or the samples"
+    if isinstance(error, OSError) and error.errno == 28:
+        return f"no space left on the device ({error.filename or 'output_root'}): free some, or set output_root"
+    first = str(error).splitlines()[0] if str(error) else ""
+    return f"internal error: {type(error).__name__}: {first} (debug=true shows the traceback)"
+
+
+def _explain_config(message: str) -> str:
+    lines = [line.strip() for line in message.splitlines() if line.strip()]
+    found = re.search(r"Could not override '([^']+)'", message)
+    if found and "struct" in message:
+        key = found.group(1)
+        parent, _, name = key.rpartition(".")
+        with contextlib.suppress(Exception):
+            node = OmegaConf.select(compose_config([]), parent) if parent else compose_config([])
+            if isinstance(node, DictConfig):
+                return f"{key}: no such key{config._suggest(name, [str(k) for k in node if k != '_target_'])}"
+        return f"{key}: no such key"
+    found = re.search(r"Could not (?:find|load|append|override)[^\n]*", message)
+    return found.group(0) if found else lines[0]
+
+
+def _exit_code(error: BaseException) -> int:
+    if isinstance(error, DpotError):
+        return error.exit_code
+    return 2 if isinstance(error, HydraException | OmegaConfBaseException) else 1
+
+
+def _overrides(given: Sequence[str]) -> list[str]:
+    for item in given:
+        if "=" not in item and not item.startswith("~"):
+            raise UsageError(f"{item}: settings are written as key=value (dpot --help lists them)")
+    return list(given)
+
+
+def _check_composed(overrides: Sequence[str], flags: Any) -> None:
+    """Compose once ahead of Hydra's own run, so that what is wrong is said before anything is started.
+
+    Swept overrides are left out here (each job checks its own config); Hydra's part of the config is
+    complete without them, and is refused if it names code that is neither Hydra's nor ours.
+    """
+    plain = []
+    for text, parsed in zip(overrides, OverridesParser.create().parse_overrides(list(overrides)), strict=True):
+        if not parsed.is_sweep_override():
+            plain.append(text)
+        elif not flags.multirun:
+            raise UsageError(f"{text}: several values need a sweep: dpot -m ... (or quote the value)")
+    if flags.config_dir:
+        plain.append(f"hydra.searchpath=[{Path(flags.config_dir).resolve().as_uri()}]")
+    with initialize_config_dir(version_base="1.3", config_dir=str(config.CONF_DIR)):
+        cfg = compose(flags.config_name or "config", overrides=plain, return_hydra_config=True)
+    config.refuse_foreign_targets(cfg)
+    GlobalHydra.instance().clear()
+    if not flags.multirun:
+        OmegaConf.set_struct(cfg, False)
+        del cfg["hydra"]
+        OmegaConf.set_struct(cfg, True)
+        config.check(cfg)
+
+
+def _is_json(overrides: Sequence[str]) -> bool:
+    return "output=json" in overrides
+
+
+@contextlib.contextmanager
+def _stdout_to_stderr(active: bool) -> Iterator[None]:
+    """Keep stdout for the one JSON document: prints of libraries and child processes go to stderr."""
+    if not active:
+        yield
+        return
+    sys.stdout.flush()
+    kept = os.dup(1)
+    try:
+        os.dup2(2, 1)
+        with contextlib.redirect_stdout(sys.stderr):
+            yield
+    finally:
+        os.dup2(kept, 1)
+        os.close(kept)
+
+
+def _leave(place: Path, outcome: dict[str, Any]) -> None:
+    from dpot.record import write_atomically
+
+    place.mkdir(parents=True, exist_ok=True)
+    write_atomically(place / "job.json", dump(outcome))
+
+
+def _finish_sweep(as_json: bool) -> int:
+    """Gather what the jobs left, say which failed, and give the exit code of the sweep."""
+    if SweepWatch.directory is None:
+        return 0
+    files = [f for f in SweepWatch.directory.glob("*/job.json") if f.parent.name.isdigit()]
+    jobs = [json.loads(f.read_text()) for f in sorted(files, key=lambda f: int(f.parent.name))]
+    failed = [j for j in jobs if "error" in j]
+    if as_json:
+        print(dump({"jobs": jobs}))
+    if failed:
+        print(f"dpot: {len(failed)} of {len(jobs)} jobs failed", file=sys.stderr)
+        for j in failed:
+            print(f"dpot:   {' '.join(j['overrides'])}: {j['error']}", file=sys.stderr)
+    return max((int(j["exit_code"]) for j in jobs), default=0)

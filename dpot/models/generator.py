@@ -1,0 +1,53 @@
+"""What a conditional generator is: codes and labels in, images out."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+
+import torch
+from torch import Tensor, nn
+
+
+class Generator(nn.Module, ABC):
+    """Maps a random code and a label to an image.
+
+    pixel_range is where the images live: [0, 1] behind a sigmoid, [-1, 1] behind a tanh.
+    """
+
+    pixel_range: tuple[float, float] = (0.0, 1.0)
+
+    def __init__(self, code_size: int, classes: int, shape: tuple[int, int, int]) -> None:
+        super().__init__()
+        self.code_size, self.classes, self.shape = code_size, classes, shape
+
+    def code(self, count: int, generator: torch.Generator, device: torch.device | str) -> Tensor:
+        """Draw `count` codes; standard normal unless a generator says otherwise."""
+        return torch.randn(count, self.code_size, generator=generator, device=device)
+
+    @abstractmethod
+    def forward(self, code: Tensor, labels: Tensor) -> Tensor:
+        """(N, code_size), (N,) → (N, C, H, W) in pixel_range."""
+
+
+def one_hot(labels: Tensor, classes: int) -> Tensor:
+    """One-hot rows by comparison: torch's own one_hot reads the labels back to the host."""
+    return (labels[:, None] == torch.arange(classes, device=labels.device)).float()
+
+
+@torch.no_grad()
+def synthesize(
+    model: Generator, count: int, generator: torch.Generator, device: torch.device | str, chunk: int = 5000
+) -> tuple[Tensor, Tensor]:
+    """Draw `count` images with uniform labels, as pixels in [0, 1].
+
+    The model is used in evaluation mode; labels go round the classes, so that each has its share.
+    """
+    was_training = model.training
+    model.eval()
+    labels = torch.arange(count, device=device) % model.classes
+    low, high = model.pixel_range
+    images = [
+        (model(model.code(len(part), generator, device), part) - low) / (high - low) for part in labels.split(chunk)
+    ]
+    model.train(was_training)
+    return torch.cat(images), labels

@@ -1,0 +1,217 @@
+"""What a run leaves behind: one directory with its config, metrics, privacy statement and provenance.
+
+`record.json` is written last, atomically, and never again: a directory without it is an unfinished run
+(perhaps with a checkpoint to resume from), never a result.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import platform
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, field
+from importlib import metadata
+from pathlib import Path
+from typing import Any
+
+from filelock import FileLock, Timeout
+from omegaconf import DictConfig, OmegaConf
+
+from dpot import __version__
+from dpot.config import REPOSITORY
+from dpot.errors import DataError, UsageError
+
+RECORD = "record.json"
+# Keys that change how a run is shown, watched or placed, but not what it computes.
+NOT_FINGERPRINTED = ("output", "debug", "rerun", "data_root", "output_root", "tracker", "paper", "table", "figure")
+LIBRARIES = ("torch", "torchvision", "numpy", "scipy", "scikit-learn", "hydra-core", "dp-accounting", "autodp", "pot")
+
+
+@dataclass
+class Record:
+    """The result of one run, as `output=json` prints it."""
+
+    config: dict[str, Any]
+    metrics: dict[str, Any]
+    privacy: dict[str, Any]
+    provenance: dict[str, Any]
+    files: dict[str, str] = field(default_factory=dict)
+
+    def save(self, directory: Path) -> None:
+        """Write record.json atomically; whatever it names in `files` must already be there."""
+        missing = [name for name in self.files.values() if not (directory / name).exists()]
+        if missing:
+            raise DataError(f"{directory}: the record names {missing[0]}, which was not written")
+        write_atomically(directory / RECORD, json.dumps(asdict(self), indent=1, default=str) + "\n")
+
+    @classmethod
+    def load(cls, directory: Path) -> Record:
+        """Read a record back; one that is not whole is refused by name."""
+        path = directory / RECORD
+        try:
+            content = json.loads(path.read_text())
+            return cls(**{key: content[key] for key in ("config", "metrics", "privacy", "provenance", "files")})
+        except FileNotFoundError:
+            raise DataError(f"{path}: no record; the run has not finished") from None
+        except (json.JSONDecodeError, KeyError, TypeError, UnicodeDecodeError) as error:
+            raise DataError(f"{path}: not a record ({type(error).__name__}); remove it and run again") from None
+
+
+def write_atomically(path: Path, content: str | bytes) -> None:
+    """Write to a temporary file beside the target, flush it to the disk, rename it into place."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    data = content.encode() if isinstance(content, str) else content
+    handle, name = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.", suffix=".tmp")
+    try:
+        with os.fdopen(handle, "wb") as file:
+            file.write(data)
+            file.flush()
+            os.fsync(file.fileno())
+        os.chmod(name, 0o644)
+        os.replace(name, path)
+    except BaseException:
+        Path(name).unlink(missing_ok=True)
+        raise
+
+
+def fingerprint(cfg: DictConfig | Mapping[str, Any]) -> str:
+    """A short name of everything in the config that a result depends on."""
+    plain: Any = OmegaConf.to_container(cfg, resolve=True) if isinstance(cfg, DictConfig) else dict(cfg)
+    kept = {key: value for key, value in plain.items() if key not in NOT_FINGERPRINTED and key != "hydra"}
+    return hashlib.sha256(json.dumps(kept, sort_keys=True, default=str).encode()).hexdigest()[:12]
+
+
+def code_fingerprint(*modules: str) -> str:
+    """A hash of the sources a result depends on: a record made by other code is stale."""
+    digest = hashlib.sha256()
+    for name in sorted(modules):
+        path = REPOSITORY / Path(*name.split("."))
+        for source in sorted(path.rglob("*.py")) if path.is_dir() else [path.with_suffix(".py")]:
+            digest.update(source.read_bytes())
+    return digest.hexdigest()[:12]
+
+
+class Run:
+    """The directory of one run. Only one process works in it at a time; a second one is told so."""
+
+    def __init__(self, cfg: DictConfig, label: str) -> None:
+        self.cfg = cfg
+        self.fingerprint = fingerprint(cfg)
+        self.directory = Path(cfg.output_root) / "runs" / f"{label}-{self.fingerprint}"
+        self.started = time.time()
+        self._lock = FileLock(self.directory.with_suffix(".lock"), timeout=0)
+
+    def __enter__(self) -> Run:
+        try:
+            self.directory.mkdir(parents=True, exist_ok=True)
+        except OSError as error:
+            raise UsageError(f"output_root={self.cfg.output_root}: cannot write there ({error.strerror})") from None
+        try:
+            self._lock.acquire()
+        except Timeout:
+            raise UsageError(f"{self.directory}: another process is at this very run; wait for it") from None
+        if self.cfg.rerun:
+            for path in (self.directory / RECORD, *self.checkpoints.glob("*")):
+                path.unlink(missing_ok=True)
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._lock.release()
+
+    @property
+    def checkpoints(self) -> Path:
+        """Where the training engine keeps its checkpoints."""
+        return self.directory / "checkpoints"
+
+    def finished(self) -> Record | None:
+        """The record of this very configuration, if there is one.
+
+        It is used again by default: to run a private mechanism a second time on the same data would
+        spend the budget a second time. `rerun=true` does so on request.
+        """
+        return Record.load(self.directory) if (self.directory / RECORD).exists() else None
+
+    def finish(
+        self,
+        metrics: dict[str, Any],
+        privacy: dict[str, Any],
+        data: dict[str, Any],
+        files: dict[str, str] | None = None,
+        code: tuple[str, ...] = ("dpot",),
+    ) -> Record:
+        """Write the record, the very last act of a run."""
+        plain: Any = OmegaConf.to_container(self.cfg, resolve=True)
+        record = Record(
+            config={key: value for key, value in plain.items() if key not in ("output_root", "data_root")},
+            metrics=metrics,
+            privacy=privacy,
+            provenance=provenance(self.cfg)
+            | {
+                "seconds": round(time.time() - self.started, 3),
+                "data": data,
+                "fingerprint": {"config": self.fingerprint, "code": code_fingerprint(*code)},
+            },
+            files=files or {},
+        )
+        record.save(self.directory)
+        return record
+
+
+def provenance(cfg: DictConfig) -> dict[str, Any]:
+    """Commit, libraries, device and seed of a run."""
+    commit, dirty = commit_of_code()
+    return {
+        "dpot": __version__,
+        "commit": commit,
+        "dirty": dirty,
+        "python": platform.python_version(),
+        "libraries": {name: _version(name) for name in LIBRARIES},
+        "device": device_name(str(cfg.device)),
+        "seed": cfg.seed,
+        "command": [argument for argument in sys.argv[1:] if "_root=" not in argument],
+        "finished": time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime()),
+    }
+
+
+def commit_of_code() -> tuple[str | None, bool | None]:
+    """The commit of the code that runs and whether the tree differs from it; from a bundle's note without git."""
+    note = REPOSITORY / "COMMIT"
+    try:
+        commit = _git("rev-parse", "HEAD")
+        return commit, bool(_git("status", "--porcelain", "--untracked-files=no"))
+    except (OSError, subprocess.SubprocessError):
+        pass
+    if note.exists():
+        commit, _, state = note.read_text().strip().partition(" ")
+        return commit, state == "dirty"
+    return None, None
+
+
+def _git(*arguments: str) -> str:
+    done = subprocess.run(
+        ["git", "-C", str(REPOSITORY), *arguments], capture_output=True, text=True, check=True, timeout=20
+    )
+    return done.stdout.strip()
+
+
+def device_name(device: str) -> str:
+    """The device as people name it: 'NVIDIA H200', or the processor's model."""
+    if device.startswith("cuda"):
+        import torch
+
+        return torch.cuda.get_device_name(device)
+    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()
+    return f"CPU ({platform.machine()}, {cores} cores)"
+
+
+def _version(name: str) -> str | None:
+    try:
+        return metadata.version(name)
+    except metadata.PackageNotFoundError:
+        return None

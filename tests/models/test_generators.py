@@ -1,0 +1,49 @@
+"""Generators against the parameter counts of the papers' own networks and torch's reference layers."""
+
+import pytest
+import torch
+import torch.nn.functional as F
+
+from dpot.models.generator import one_hot, synthesize
+from dpot.models.layers import BilinearUpsample
+from dpot.models.merf_conv import MerfConv
+from dpot.models.sinkhorn_biggan import SinkhornBigGAN
+from dpot.models.sinkhorn_dcgan import SinkhornDCGAN
+
+MODELS = [
+    (MerfConv, 10, (1, 28, 28), 167_161),
+    (SinkhornDCGAN, 10, (1, 28, 28), 957_969),
+    (SinkhornBigGAN, 2, (3, 32, 32), 3_886_595),
+]
+
+
+@pytest.mark.parametrize(("model", "classes", "shape", "parameters"), MODELS)
+def test_parameter_count_is_the_papers(model, classes, shape, parameters):
+    assert sum(p.numel() for p in model(classes=classes, shape=shape).parameters()) == parameters
+
+
+@pytest.mark.parametrize(("model", "classes", "shape", "parameters"), MODELS)
+def test_synthesize_gives_unit_pixels_and_balanced_labels(model, classes, shape, parameters):
+    network = model(classes=classes, shape=shape)
+    images, labels = synthesize(network, 3 * classes, torch.Generator().manual_seed(0), "cpu")
+    assert images.shape == (3 * classes, *shape)
+    assert images.min() >= 0
+    assert images.max() <= 1
+    assert torch.bincount(labels).tolist() == [3] * classes
+    assert network.training
+
+
+@pytest.mark.parametrize("size", [1, 2, 7, 14])
+def test_bilinear_map_equals_torch(size):
+    x = torch.randn(3, 4, size, size, requires_grad=True)
+    ours, theirs = BilinearUpsample(size)(x), F.interpolate(x, scale_factor=2, mode="bilinear", align_corners=False)
+    torch.testing.assert_close(ours, theirs, atol=1e-6, rtol=1e-5)
+    weight = torch.randn_like(ours)
+    (a,) = torch.autograd.grad((ours * weight).sum(), x, retain_graph=True)
+    (b,) = torch.autograd.grad((theirs * weight).sum(), x)
+    torch.testing.assert_close(a, b, atol=1e-5, rtol=1e-5)
+
+
+def test_one_hot_equals_torch():
+    labels = torch.tensor([3, 0, 9, 3])
+    torch.testing.assert_close(one_hot(labels, 10), F.one_hot(labels, 10).float())
