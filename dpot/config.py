@@ -135,7 +135,7 @@ def check(cfg: DictConfig) -> None:
 
 
 def _check_arguments(node: DictConfig, target: Callable[..., Any], key: str, only_known: bool = False) -> None:
-    call = target.__init__ if inspect.isclass(target) else target  # type: ignore[misc]
+    call = target.__init__ if inspect.isclass(target) else target
     hints = typing.get_type_hints(call, include_extras=True)
     parameters = inspect.signature(target).parameters
     open_ended = any(p.kind is p.VAR_KEYWORD for p in parameters.values())
@@ -227,15 +227,15 @@ def instantiate(node: DictConfig, key: str, **given: Any) -> Any:
     """Build the component a node describes; `given` are the arguments only the running task knows."""
     target = locate(str(node["_target_"]), key)
     arguments: dict[str, Any] = {}
-    for name in node:
-        if str(name) == "_target_":
+    for name in map(str, node):
+        if name == "_target_":
             continue
         value = node[name]
         if isinstance(value, DictConfig) and "_target_" in value:
             value = instantiate(value, f"{key}.{name}")
         elif isinstance(value, DictConfig | ListConfig):
             value = OmegaConf.to_container(value, resolve=True)
-        arguments[str(name)] = value
+        arguments[name] = value
     accepted = inspect.signature(target).parameters
     arguments.update({name: value for name, value in given.items() if name in accepted})
     missing = [

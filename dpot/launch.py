@@ -26,6 +26,7 @@ from hydra.core.hydra_config import HydraConfig
 from hydra.core.override_parser.overrides_parser import OverridesParser
 from hydra.errors import HydraException, MissingConfigException
 from hydra.experimental.callback import Callback
+from hydra.types import RunMode
 from omegaconf import DictConfig, OmegaConf
 from omegaconf.errors import OmegaConfBaseException
 from rich.console import Console
@@ -45,6 +46,12 @@ class SweepWatch(Callback):
         SweepWatch.directory = Path(config.hydra.sweep.dir)
 
 
+class Outcome:
+    """The exit code of the one job of this process (Hydra hands back no return value)."""
+
+    exit_code = 0
+
+
 def main() -> None:
     """Run the command line and exit."""
     os.environ["HYDRA_FULL_ERROR"] = "1"  # let errors reach us whole; we make one line of them
@@ -57,7 +64,7 @@ def main() -> None:
         if not passive:
             _check_composed(overrides, flags)
         hydra.main(version_base="1.3", config_path=str(config.CONF_DIR), config_name="config")(job)()
-        sys.exit(_finish_sweep(_is_json(overrides)) if flags.multirun else job.exit_code)
+        sys.exit(_finish_sweep(_is_json(overrides)) if flags.multirun else Outcome.exit_code)
     except Exception as error:
         if debug:
             traceback.print_exc()
@@ -69,7 +76,7 @@ def main() -> None:
 
 def job(cfg: DictConfig) -> None:
     """One job: check its config, run its task, print or keep its answer."""
-    in_sweep = HydraConfig.initialized() and HydraConfig.get().mode.name == "MULTIRUN"
+    in_sweep = HydraConfig.initialized() and HydraConfig.get().mode == RunMode.MULTIRUN
     place = Path(HydraConfig.get().runtime.output_dir) if in_sweep else None
     try:
         with _stdout_to_stderr(cfg.output == "json"):
@@ -79,7 +86,10 @@ def job(cfg: DictConfig) -> None:
             line = explain(error)
             overrides = list(HydraConfig.get().overrides.task)
             _leave(place, {"overrides": overrides, "error": line, "exit_code": _exit_code(error)})
-            print(f"dpot: job {HydraConfig.get().job.num} ({' '.join(overrides)}) failed: {line}", file=sys.stderr)
+            print(
+                f"dpot: job {HydraConfig.get().job.num} ({' '.join(overrides)}) failed: {line}",
+                file=sys.stderr,
+            )
             if cfg.debug:
                 traceback.print_exc()
         raise
@@ -90,10 +100,7 @@ def job(cfg: DictConfig) -> None:
         answer.show(Console(soft_wrap=not sys.stdout.isatty()))
     elif not place:
         print(dump(answer.data))
-    job.exit_code = answer.exit_code  # type: ignore[attr-defined]
-
-
-job.exit_code = 0  # type: ignore[attr-defined]
+    Outcome.exit_code = answer.exit_code
 
 
 def run(cfg: DictConfig) -> Answer:
@@ -108,7 +115,6 @@ def run(cfg: DictConfig) -> Answer:
 
 def compose_config(overrides: Sequence[str]) -> DictConfig:
     """The config a command line would get, for use from Python."""
-    GlobalHydra.instance().clear()
     with initialize_config_dir(version_base="1.3", config_dir=str(config.CONF_DIR)):
         return compose("config", overrides=list(overrides))
 

@@ -6,6 +6,7 @@
 
 from __future__ import annotations
 
+import ast
 import hashlib
 import json
 import os
@@ -24,13 +25,34 @@ from filelock import FileLock, Timeout
 from omegaconf import DictConfig, OmegaConf
 
 from dpot import __version__
-from dpot.config import REPOSITORY
+from dpot.config import REPOSITORY, targets
 from dpot.errors import DataError, UsageError
 
 RECORD = "record.json"
 # Keys that change how a run is shown, watched or placed, but not what it computes.
-NOT_FINGERPRINTED = ("output", "debug", "rerun", "data_root", "output_root", "tracker", "paper", "table", "figure")
-LIBRARIES = ("torch", "torchvision", "numpy", "scipy", "scikit-learn", "hydra-core", "dp-accounting", "autodp", "pot")
+NOT_FINGERPRINTED = (
+    "output",
+    "debug",
+    "rerun",
+    "data_root",
+    "output_root",
+    "tracker",
+    "device",
+    "paper",
+    "table",
+    "figure",
+)
+LIBRARIES = (
+    "torch",
+    "torchvision",
+    "numpy",
+    "scipy",
+    "scikit-learn",
+    "hydra-core",
+    "dp-accounting",
+    "autodp",
+    "pot",
+)
 
 
 @dataclass
@@ -87,25 +109,32 @@ def fingerprint(cfg: DictConfig | Mapping[str, Any]) -> str:
     return hashlib.sha256(json.dumps(kept, sort_keys=True, default=str).encode()).hexdigest()[:12]
 
 
-def code_fingerprint(*modules: str) -> str:
-    """A hash of the sources a result depends on: a record made by other code is stale."""
+def code_fingerprint(cfg: DictConfig | Mapping[str, Any]) -> str:
+    """A hash of the code of the components a config names: a record made by other code is stale.
+
+    Comments, docstrings and layout do not count: what is hashed is the syntax tree.
+    """
     digest = hashlib.sha256()
-    for name in sorted(modules):
-        path = REPOSITORY / Path(*name.split("."))
-        for source in sorted(path.rglob("*.py")) if path.is_dir() else [path.with_suffix(".py")]:
-            digest.update(source.read_bytes())
+    for name in sorted({target.rpartition(".")[0] for key, target in targets(cfg) if key.split(".")[0] != "hydra"}):
+        tree = ast.parse((REPOSITORY / Path(*name.split("."))).with_suffix(".py").read_text())
+        for node in ast.walk(tree):
+            if isinstance(node, ast.Module | ast.ClassDef | ast.FunctionDef) and ast.get_docstring(node) is not None:
+                del node.body[0]
+        digest.update(ast.dump(tree).encode())
     return digest.hexdigest()[:12]
 
 
 class Run:
     """The directory of one run. Only one process works in it at a time; a second one is told so."""
 
-    def __init__(self, cfg: DictConfig, label: str) -> None:
+    def __init__(self, cfg: DictConfig) -> None:
         self.cfg = cfg
         self.fingerprint = fingerprint(cfg)
-        self.directory = Path(cfg.output_root) / "runs" / f"{label}-{self.fingerprint}"
+        names = [str(cfg[group]._target_).rpartition(".")[2].lower() for group in ("task", "dataset", "loss")]
+        name = "-".join([*names, f"s{cfg.seed}", self.fingerprint])
+        self.directory = Path(cfg.output_root) / "runs" / name
         self.started = time.time()
-        self._lock = FileLock(self.directory.with_suffix(".lock"), timeout=0)
+        self._lock = FileLock(self.directory.parent / f"{name}.lock", timeout=0)
 
     def __enter__(self) -> Run:
         try:
@@ -143,7 +172,6 @@ class Run:
         privacy: dict[str, Any],
         data: dict[str, Any],
         files: dict[str, str] | None = None,
-        code: tuple[str, ...] = ("dpot",),
     ) -> Record:
         """Write the record, the very last act of a run."""
         plain: Any = OmegaConf.to_container(self.cfg, resolve=True)
@@ -155,7 +183,7 @@ class Run:
             | {
                 "seconds": round(time.time() - self.started, 3),
                 "data": data,
-                "fingerprint": {"config": self.fingerprint, "code": code_fingerprint(*code)},
+                "fingerprint": {"config": self.fingerprint, "code": code_fingerprint(self.cfg)},
             },
             files=files or {},
         )

@@ -78,7 +78,10 @@ class WandbTracker:
 
         os.environ.setdefault("WANDB_SILENT", "true")
         self._run = wandb.init(
-            dir=str(directory), config=dict(config), name=directory.name, **self.settings  # type: ignore[arg-type]
+            dir=str(directory),
+            config=dict(config),
+            name=directory.name,
+            **self.settings,  # type: ignore[arg-type]
         )
 
     def log(self, step: int, metrics: Mapping[str, float]) -> None:

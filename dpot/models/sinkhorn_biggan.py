@@ -61,9 +61,7 @@ class SinkhornBigGAN(Generator):
 
     pixel_range = (-1.0, 1.0)
 
-    def __init__(
-        self, classes: int, shape: tuple[int, int, int], code_size: Count = 32, channels: Count = 256
-    ) -> None:
+    def __init__(self, classes: int, shape: tuple[int, int, int], code_size: Count = 32, channels: Count = 256) -> None:
         super().__init__(code_size, classes, tuple(shape))  # type: ignore[arg-type]
         colours, height, width = shape
         doublings = (height // 4).bit_length() - 1

@@ -1,0 +1,133 @@
+"""Published against reproduced: each cell of a sheet with its number, ours, the difference and a verdict."""
+
+from __future__ import annotations
+
+import statistics
+from collections.abc import Iterable
+from dataclasses import asdict, dataclass
+from typing import Any
+
+from dpot.record import Record
+from dpot.reporting.published import Table
+from dpot.reporting.sheets import PlannedRun, Sheet
+
+PROFILES = ("paper", "quick", "smoke")
+
+
+@dataclass(frozen=True)
+class ComparedCell:
+    """One cell of a comparison."""
+
+    row: str
+    column: str
+    metric: str
+    published: float | None
+    ours: float | None
+    std: float | None
+    seeds: int
+    profile: str | None
+    data: str | None
+    comparable: bool
+    verdict: str
+    remark: str = ""
+
+    @property
+    def difference(self) -> float | None:
+        """Ours minus published, where both exist."""
+        return None if self.ours is None or self.published is None else self.ours - self.published
+
+
+def verdict(metric: str, published: float | None, ours: float | None, comparable: bool) -> str:
+    """within: 2 points of accuracy, 10% of a FID, 1% of anything else; else better or outside."""
+    if ours is None:
+        return "published only" if published is not None else "missing"
+    if not comparable:
+        return "not comparable"
+    if published is None:
+        return "ours"
+    difference = ours - published
+    if metric == "accuracy":
+        return "within" if abs(difference) <= 2 else ("better" if difference > 0 else "outside")
+    if metric == "fid":
+        return "within" if abs(difference) <= 0.1 * published else ("better" if difference < 0 else "outside")
+    return "within" if abs(difference) <= 0.01 * abs(published) else "outside"
+
+
+def identity(sheet: Sheet, run: PlannedRun, demo: bool) -> dict[str, Any]:
+    """What stands beside a record to say which run of which sheet it is."""
+    home = {"paper": sheet.paper, "kind": sheet.kind, "name": sheet.name}
+    return home | {"row": run.row, "group": list(run.group), "seed": run.seed, "demo": demo}
+
+
+def compare(
+    sheet: Sheet, published: Table | None, records: Iterable[Record], profile: str | None
+) -> list[ComparedCell]:
+    """Set every cell of the sheet beside the published one.
+
+    Of the records that belong to the sheet, those of the largest profile are used (or of the one asked for); a run
+    on the demonstration data is used only where there is no other, and is never comparable.
+    """
+    own = [(home, r) for r in records for home in r.provenance.get("sheets", []) if _is_of(home, sheet)]
+    cells = []
+    for row in dict.fromkeys([*sheet.rows, *(c.row for c in published.cells)] if published else sheet.rows):
+        for column in sheet.columns:
+            printed = published.cell(row, column.name) if published else None
+            metric = printed.metric if printed else _metric_of(published, column.name)
+            mine = [(h, r) for h, r in own if h["row"] == row and h["group"] == list(column.overrides)]
+            chosen, used_profile = _largest(mine, profile)
+            values = [v for v in (_value(r, column.metric) for r in chosen) if v is not None]
+            ours = statistics.fmean(values) if values else None
+            comparable = bool(values) and all(_comparable(r) for r in chosen)
+            cells.append(
+                ComparedCell(
+                    row=row,
+                    column=column.name,
+                    metric=metric,
+                    published=printed.value if printed else None,
+                    ours=ours,
+                    std=statistics.stdev(values) if len(values) > 1 else None,
+                    seeds=len(values),
+                    profile=used_profile if values else None,
+                    data=chosen[0].provenance["data"].get("name") if values else None,
+                    comparable=comparable,
+                    verdict=verdict(metric, printed.value if printed else None, ours, comparable),
+                    remark=printed.remark if printed else "",
+                )
+            )
+    return cells
+
+
+def as_answer(sheet: Sheet, cells: list[ComparedCell]) -> dict[str, Any]:
+    """The comparison as the JSON document of `task=compare`."""
+    return {
+        "paper": sheet.paper,
+        sheet.kind: sheet.name,
+        "title": sheet.title,
+        "cells": [asdict(c) | {"difference": c.difference} for c in cells],
+    }
+
+
+def _is_of(home: dict[str, Any], sheet: Sheet) -> bool:
+    return (home["paper"], home["kind"], home["name"]) == (sheet.paper, sheet.kind, sheet.name)
+
+
+def _largest(found: list[tuple[dict[str, Any], Record]], profile: str | None) -> tuple[list[Record], str | None]:
+    for name in (profile,) if profile in PROFILES else PROFILES:
+        for demo in (False, True):
+            chosen = [r for h, r in found if r.config["profile"]["name"] == name and h["demo"] is demo]
+            if chosen:
+                return chosen, name
+    return [], None
+
+
+def _comparable(record: Record) -> bool:
+    return record.config["profile"]["name"] == "paper" and bool(record.provenance["data"].get("comparable", False))
+
+
+def _value(record: Record, metric: str) -> float | None:
+    value = record.metrics.get(metric)
+    return float(value["mean"] if isinstance(value, dict) else value) if value is not None else None
+
+
+def _metric_of(published: Table | None, column: str) -> str:
+    return next((c.metric for c in published.cells if c.column == column), "value") if published else "value"

@@ -1,0 +1,113 @@
+"""Sheets: one yaml per published table in experiments/, with the overrides that make each of its cells.
+
+A *run* is one (row, group of columns with the same overrides, seed); it may fill several cells.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from dpot.config import REPOSITORY
+from dpot.errors import DataError, UsageError
+
+EXPERIMENTS = REPOSITORY / "experiments"
+PUBLISHED_ONLY = "published only"
+
+
+@dataclass(frozen=True)
+class Column:
+    """A column: which overrides make it and which metric of the record it shows."""
+
+    name: str
+    overrides: tuple[str, ...]
+    metric: str
+
+
+@dataclass(frozen=True)
+class PlannedRun:
+    """One training to be done for a sheet."""
+
+    row: str
+    overrides: tuple[str, ...]
+    group: tuple[str, ...]
+    seed: int
+
+    def command(self, profile: str) -> str:
+        """What a user would type for this run alone."""
+        quoted = [f"'{o}'" if " " in o else o for o in (*self.overrides, f"seed={self.seed}", f"profile={profile}")]
+        return "dpot " + " ".join(quoted)
+
+
+@dataclass(frozen=True)
+class Sheet:
+    """A table to reproduce."""
+
+    paper: str
+    name: str
+    kind: str  # table or figure
+    title: str
+    common: tuple[str, ...]
+    rows: dict[str, tuple[str, ...] | None]  # None: published only
+    columns: tuple[Column, ...]
+    seeds: int
+    demo: str | None  # a data set that is always at hand, for a demonstration without the real data
+
+    def runs(self, seeds: int | None = None, demo: bool = False) -> Iterator[PlannedRun]:
+        """Every run the sheet needs, seeds innermost. In a demonstration the data sets give way to `demo`."""
+        groups = list(dict.fromkeys(column.overrides for column in self.columns))
+        if demo:
+            groups = groups[:1]
+        for row, overrides in self.rows.items():
+            if overrides is None:
+                continue
+            for group in groups:
+                chosen = tuple(f"dataset={self.demo}" if o.startswith("dataset=") else o for o in group)
+                for seed in range(min(self.seeds, seeds or self.seeds)):
+                    yield PlannedRun(row, (*self.common, *overrides, *(chosen if demo else group)), group, seed)
+
+
+def load(paper: str, name: str | int, kind: str = "table") -> Sheet:
+    """The sheet of a table or figure; an unknown one is answered with those that exist."""
+    path = EXPERIMENTS / f"{paper}_{kind}_{name}.yaml"
+    if not path.exists():
+        known = ", ".join(
+            sorted(p.stem.replace(f"_{kind}_", f" {kind}=") for p in EXPERIMENTS.glob(f"*_{kind}_*.yaml"))
+        )
+        raise UsageError(f"paper={paper} {kind}={name}: there is no such sheet; known: {known or 'none'}")
+    return parse(yaml.safe_load(path.read_text()), path, kind)
+
+
+def all_sheets() -> list[Sheet]:
+    """Every sheet in experiments/."""
+    found = []
+    for path in sorted(EXPERIMENTS.glob("*.yaml")):
+        kind = "figure" if "_figure_" in path.stem else "table"
+        found.append(parse(yaml.safe_load(path.read_text()), path, kind))
+    return found
+
+
+def parse(body: dict[str, Any], path: Path, kind: str) -> Sheet:
+    """Check a sheet's shape and build it."""
+    try:
+        columns = tuple(
+            Column(str(name), tuple(c.get("overrides", ())), str(c["metric"])) for name, c in body["columns"].items()
+        )
+        rows = {str(n): None if r == PUBLISHED_ONLY else tuple(map(str, r)) for n, r in body["rows"].items()}
+        return Sheet(
+            paper=body["paper"],
+            name=str(body[kind]),
+            kind=kind,
+            title=body["title"],
+            common=tuple(body["common"]),
+            rows=rows,
+            columns=columns,
+            seeds=int(body["seeds"]),
+            demo=body.get("demo"),
+        )
+    except (KeyError, TypeError, AttributeError, ValueError) as error:
+        raise DataError(f"{path}: not a sheet ({type(error).__name__}: {error})") from None

@@ -1,0 +1,123 @@
+"""A comparison as a table: on the terminal, in Markdown, LaTeX (booktabs) and CSV."""
+
+from __future__ import annotations
+
+import csv
+import io
+
+from rich.table import Table as RichTable
+
+from dpot.reporting.compare import ComparedCell
+from dpot.reporting.sheets import Sheet
+
+STYLE = {
+    "within": "green",
+    "better": "bold green",
+    "outside": "red",
+    "not comparable": "yellow",
+    "ours": "cyan",
+}
+
+
+def number(value: float | None, metric: str = "accuracy") -> str:
+    """As the papers print it: one decimal for accuracies and FIDs, three for the rest."""
+    if value is None:
+        return "–"
+    return f"{value:.1f}" if metric in ("accuracy", "fid") else f"{value:.3f}"
+
+
+def ours_text(cell: ComparedCell) -> str:
+    """Our number with its spread and number of seeds."""
+    if cell.ours is None:
+        return "–"
+    spread = f" ± {number(cell.std, cell.metric)}" if cell.std is not None else ""
+    return f"{number(cell.ours, cell.metric)}{spread}"
+
+
+def legend(cells: list[ComparedCell]) -> list[str]:
+    """What the reader must know about where the numbers come from."""
+    made = [c for c in cells if c.ours is not None]
+    lines = []
+    for profile in dict.fromkeys(c.profile for c in made):
+        mine = [c for c in made if c.profile == profile]
+        data = ", ".join(sorted({str(c.data) for c in mine}))
+        counts = sorted({c.seeds for c in mine})
+        seeds = f"{counts[0]}" if len(counts) == 1 else f"{counts[0]}–{counts[-1]}"
+        lines.append(f"Ours: profile {profile}, data {data}, {seeds} seed(s) per cell.")
+    if any(not c.comparable for c in made):
+        lines.append("Numbers marked * are NOT comparable with the published ones (smaller profile or other data).")
+    lines += [f"{c.row}: {c.remark}." for c in {c.row: c for c in cells if c.remark}.values()]
+    return lines
+
+
+def terminal(sheet: Sheet, cells: list[ComparedCell]) -> RichTable:
+    """Rows × columns; each cell shows published, ours and the verdict."""
+    table = RichTable(title=f"{sheet.paper} {sheet.kind} {sheet.name}: {sheet.title}", title_justify="left")
+    table.add_column("method", no_wrap=True)
+    columns = list(dict.fromkeys(c.column for c in cells))
+    for column in columns:
+        table.add_column(f"{column}\npublished", justify="right")
+        table.add_column("\nours", justify="right", no_wrap=True)
+    for row in dict.fromkeys(c.row for c in cells):
+        values = []
+        for column in columns:
+            cell = next(c for c in cells if c.row == row and c.column == column)
+            style = STYLE.get(cell.verdict, "dim")
+            star = "*" if cell.verdict == "not comparable" else ""
+            values += [number(cell.published, cell.metric), f"[{style}]{ours_text(cell)}{star}[/{style}]"]
+        table.add_row(row, *values)
+    return table
+
+
+def markdown(sheet: Sheet, cells: list[ComparedCell]) -> str:
+    """One line per cell, for a page."""
+    lines = [
+        f"# {sheet.paper}, {sheet.kind} {sheet.name}: {sheet.title}",
+        "",
+        "| row | column | published | ours | seeds | difference | verdict |",
+        "|---|---|---|---|---|---|---|",
+    ]
+    for c in cells:
+        difference = "–" if c.difference is None else f"{c.difference:+.1f}"
+        lines.append(
+            f"| {c.row} | {c.column} | {number(c.published, c.metric)} | {ours_text(c)} | {c.seeds} "
+            f"| {difference} | {c.verdict} |"
+        )
+    return "\n".join([*lines, "", *legend(cells), ""])
+
+
+def latex(sheet: Sheet, cells: list[ComparedCell]) -> str:
+    """A booktabs table: published / ours per column."""
+    columns = list(dict.fromkeys(c.column for c in cells))
+    escape = {"&": r"\&", "%": r"\%", "_": r"\_", "#": r"\#"}
+
+    def clean(text: str) -> str:
+        return "".join(escape.get(ch, ch) for ch in text)
+
+    lines = [
+        r"\begin{tabular}{l" + "rr" * len(columns) + "}",
+        r"\toprule",
+        " & ".join(["", *(rf"\multicolumn{{2}}{{c}}{{{clean(c)}}}" for c in columns)]) + r" \\",
+        " & ".join(["method", *["published & ours"] * len(columns)]) + r" \\",
+        r"\midrule",
+    ]
+    for row in dict.fromkeys(c.row for c in cells):
+        parts = [clean(row)]
+        for column in columns:
+            cell = next(c for c in cells if c.row == row and c.column == column)
+            ours = ours_text(cell).replace(" ± ", r"\,$\pm$\,").replace("–", "--")
+            parts.append(f"{number(cell.published, cell.metric).replace('–', '--')} & {ours}")
+        lines.append(" & ".join(parts) + r" \\")
+    notes = [f"% {line}" for line in legend(cells)]
+    return "\n".join([*lines, r"\bottomrule", r"\end{tabular}", *notes, ""])
+
+
+def comma_separated(cells: list[ComparedCell]) -> str:
+    """CSV, one line per cell."""
+    out = io.StringIO()
+    writer = csv.writer(out)
+    names = ["row", "column", "metric", "published", "ours", "std", "seeds", "profile", "data", "verdict"]
+    writer.writerow(names)
+    for c in cells:
+        writer.writerow([getattr(c, name) for name in names])
+    return out.getvalue()

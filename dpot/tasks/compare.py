@@ -1,0 +1,65 @@
+"""`task=compare`: what is on record beside what was published."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Literal
+
+from omegaconf import DictConfig
+from rich.console import Console
+
+from dpot.errors import UsageError
+from dpot.record import write_atomically
+from dpot.reporting import compare, published, sheets, store, tables
+from dpot.tasks.base import Answer, Task
+
+
+class Compare(Task):
+    """Compare one sheet with the paper's table."""
+
+    def __init__(
+        self,
+        profile: Literal["paper", "quick", "smoke"] | None = None,
+        fail_on: Literal["outside"] | None = None,
+        export: str | None = None,
+    ) -> None:
+        self.profile, self.fail_on, self.export = profile, fail_on, export
+
+    def run(self, cfg: DictConfig) -> Answer:
+        """Find the sheet, its records and the published table; answer with every cell."""
+        sheet = chosen_sheet(cfg)
+        cells = compared(sheet, cfg, self.profile)
+        answer = compare.as_answer(sheet, cells)
+        if self.export:
+            folder, stem = Path(self.export), f"{sheet.paper}_{sheet.kind}_{sheet.name}"
+            write_atomically(folder / f"{stem}.md", tables.markdown(sheet, cells))
+            write_atomically(folder / f"{stem}.tex", tables.latex(sheet, cells))
+            write_atomically(folder / f"{stem}.csv", tables.comma_separated(cells))
+            write_atomically(folder / f"{stem}.json", json.dumps(answer, indent=1) + "\n")
+        failed = self.fail_on is not None and any(c.verdict == self.fail_on for c in cells)
+
+        def show(console: Console) -> None:
+            console.print(tables.terminal(sheet, cells))
+            for line in tables.legend(cells):
+                console.print(line, highlight=False)
+
+        return Answer(answer, show, exit_code=int(failed))
+
+
+def chosen_sheet(cfg: DictConfig) -> sheets.Sheet:
+    """The sheet that paper= and table= (or figure=) name."""
+    if cfg.paper is None or (cfg.table is None and cfg.figure is None):
+        known = ", ".join(f"paper={s.paper} {s.kind}={s.name}" for s in sheets.all_sheets())
+        raise UsageError(f"say which table: {known}")
+    if cfg.table is not None:
+        return sheets.load(cfg.paper, cfg.table, "table")
+    return sheets.load(cfg.paper, cfg.figure, "figure")
+
+
+def compared(
+    sheet: sheets.Sheet, cfg: DictConfig, profile: str | None, committed: bool = True
+) -> list[compare.ComparedCell]:
+    """The cells of a sheet from the records at hand (without the committed ones: from this machine's runs alone)."""
+    printed = published.tables(sheet.paper).get(sheet.name) if sheet.kind == "table" else None
+    return compare.compare(sheet, printed, store.records(cfg.output_root, committed), profile)

@@ -1,0 +1,249 @@
+"""`task=reproduce`: run what a published table needs and is not on record yet, then compare.
+
+Killed at any time and started again, it goes on: finished runs are not done twice, the one it was at resumes from
+its checkpoint. Runs whose record was made by other code are named and made anew.
+"""
+
+from __future__ import annotations
+
+import logging
+import shlex
+import statistics
+import subprocess
+import sys
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from omegaconf import DictConfig
+from rich.console import Console
+from rich.table import Table
+
+from dpot import config
+from dpot.errors import DataError, DpotError, UsageError
+from dpot.record import RECORD, Record, Run, code_fingerprint
+from dpot.reporting import compare, sheets, store, tables
+from dpot.tasks.base import Answer, Task
+from dpot.tasks.compare import chosen_sheet, compared
+
+log = logging.getLogger("dpot")
+
+
+@dataclass
+class Planned:
+    """A run of a sheet with its composed config and what is on record of it."""
+
+    run: sheets.PlannedRun
+    cfg: DictConfig
+    directory: Path
+    record: Record | None
+    stale: bool
+    demo: bool
+
+    @property
+    def is_due(self) -> bool:
+        """Whether it must be run."""
+        return self.record is None or self.stale
+
+
+class Reproduce(Task):
+    """Reproduce one table (paper=, table=) or all of them."""
+
+    def __init__(
+        self,
+        dry_run: bool = False,
+        all: bool = False,
+        rows: Sequence[str] | None = None,
+        launcher: str | None = None,
+        demo: bool = True,
+    ) -> None:
+        self.dry_run, self.all, self.rows, self.launcher, self.demo = dry_run, all, rows, launcher, demo
+
+    def run(self, cfg: DictConfig) -> Answer:
+        """Plan, run what is due, compare."""
+        chosen = sheets.all_sheets() if self.all else [chosen_sheet(cfg)]
+        answers = [self._sheet(sheet, cfg) for sheet in chosen]
+        if len(answers) == 1:
+            return answers[0]
+
+        def show(console: Console) -> None:
+            for answer in answers:
+                answer.show(console)
+
+        code = max((a.exit_code for a in answers), default=0)
+        return Answer({"sheets": [a.data for a in answers]}, show, exit_code=code)
+
+    def _sheet(self, sheet: sheets.Sheet, cfg: DictConfig) -> Answer:
+        demo = self._needs_demo(sheet, cfg)
+        planned = self.plan(sheet, cfg, demo)
+        for item in planned:
+            if item.stale:
+                log.warning("%s (seed %d) was made by other code and is run again", item.run.row, item.run.seed)
+        if self.dry_run:
+            return self._plan_answer(sheet, planned, cfg)
+        failures = self._work(sheet, [p for p in planned if p.is_due], cfg)
+        for item in planned:
+            if (item.directory / RECORD).exists():
+                store.claim(item.directory, compare.identity(sheet, item.run, item.demo))
+        cells = compared(sheet, cfg, cfg.profile.name, committed=False)
+        data = compare.as_answer(sheet, cells) | {"failed": failures}
+
+        def show(console: Console) -> None:
+            console.print(tables.terminal(sheet, cells))
+            for line in tables.legend(cells):
+                console.print(line, highlight=False)
+            if demo:
+                console.print(
+                    f"[yellow]The real data are not at hand: this was a demonstration on {sheet.demo}. "
+                    "`dpot task=data` says what to put where.[/yellow]"
+                )
+            for failure in failures:
+                console.print(f"[red]failed: {failure['row']} seed {failure['seed']}: {failure['error']}[/red]")
+
+        return Answer(data, show, exit_code=1 if failures else 0)
+
+    def _needs_demo(self, sheet: sheets.Sheet, cfg: DictConfig) -> bool:
+        """Whether a data set is missing, cannot be had, and a demonstration is what the profile allows."""
+        names = {o for c in sheet.columns for o in c.overrides if o.startswith("dataset=")}
+        for name in sorted(names):
+            source = config.instantiate(_compose([name]).dataset, "dataset")
+            if source.status(cfg.data_root).present:
+                continue
+            try:
+                log.info("%s is not at hand: trying to download it", name.partition("=")[2])
+                source.fetch(cfg.data_root)
+            except DataError as error:
+                if not (self.demo and sheet.demo and cfg.profile.name != "paper"):
+                    raise
+                log.warning("%s", error)
+                log.warning("going on with %s, for demonstration only: NOT comparable with the paper", sheet.demo)
+                return True
+        return False
+
+    def plan(self, sheet: sheets.Sheet, cfg: DictConfig, demo: bool) -> list[Planned]:
+        """Compose every run of the sheet and look up its record."""
+        if self.rows is not None:
+            for row in self.rows:
+                if sheet.rows.get(row) is None:
+                    raise config.unknown("row", row, [name for name, o in sheet.rows.items() if o is not None])
+        planned = []
+        composed: dict[tuple[str, ...], DictConfig] = {}
+        for run in sheet.runs(cfg.profile.seeds, demo):
+            if self.rows is not None and run.row not in self.rows:
+                continue
+            if run.overrides not in composed:
+                composed[run.overrides] = _compose([*run.overrides, f"profile={cfg.profile.name}"])
+            own = composed[run.overrides].copy()
+            own.seed = run.seed
+            own.profile = cfg.profile  # with the user's own overrides of it
+            for key in ("device", "data_root", "output_root", "tracker", "debug"):
+                own[key] = cfg[key]
+            directory = Run(own).directory
+            record = Record.load(directory) if (directory / RECORD).exists() else None
+            stale = record is not None and record.provenance["fingerprint"]["code"] != code_fingerprint(own)
+            planned.append(Planned(run, own, directory, None if cfg.rerun else record, stale, demo))
+        return planned
+
+    def _work(self, sheet: sheets.Sheet, due: list[Planned], cfg: DictConfig) -> list[dict[str, Any]]:
+        if self.launcher and due:
+            return self._spread(sheet, due, cfg)
+        failures = []
+        times: list[float] = []
+        for index, item in enumerate(due):
+            left = f", about {statistics.fmean(times) * (len(due) - index):.0f} s left" if times else ""
+            log.info(
+                "[%d/%d] %s, %s, seed %d%s",
+                index + 1,
+                len(due),
+                item.run.row,
+                _data(item),
+                item.run.seed,
+                left,
+            )
+            started = time.monotonic()
+            try:
+                run_one(item.cfg, rerun=item.stale or cfg.rerun)
+            except DpotError as error:
+                failures.append({"row": item.run.row, "seed": item.run.seed, "error": str(error)})
+                log.error("%s (seed %d) failed: %s", item.run.row, item.run.seed, error)
+            times.append(time.monotonic() - started)
+        return failures
+
+    def _spread(self, sheet: sheets.Sheet, due: list[Planned], cfg: DictConfig) -> list[dict[str, Any]]:
+        """Hand the runs to a Hydra launcher: one multirun per distinct set of overrides, swept over its seeds."""
+        failures = []
+        for overrides in dict.fromkeys(item.run.overrides for item in due):
+            mine = [item for item in due if item.run.overrides == overrides]
+            seeds = ",".join(str(item.run.seed) for item in mine)
+            shared = [f"{key}={cfg[key]}" for key in ("output_root", "data_root", "device") if cfg[key] is not None]
+            command = [
+                sys.executable,
+                "-m",
+                "dpot",
+                "-m",
+                f"hydra/launcher={self.launcher}",
+                *overrides,
+                *shared,
+            ]
+            command += [f"profile={cfg.profile.name}", f"seed={seeds}", f"rerun={any(i.stale for i in mine)}"]
+            log.info("%s", shlex.join(command[2:]))
+            done = subprocess.run(command, stdout=subprocess.DEVNULL, check=False)
+            missing = [item for item in mine if not (item.directory / RECORD).exists()]
+            failures += [
+                {"row": item.run.row, "seed": item.run.seed, "error": f"exit code {done.returncode}"}
+                for item in missing
+            ]
+        return failures
+
+    def _plan_answer(self, sheet: sheets.Sheet, planned: list[Planned], cfg: DictConfig) -> Answer:
+        known = [r.provenance["seconds"] for p in planned if (r := p.record) is not None]
+        each = statistics.fmean(known) if known else None
+        due = [p for p in planned if p.is_due]
+        runs = [
+            {
+                "row": p.run.row,
+                "data": _data(p),
+                "seed": p.run.seed,
+                "state": "stale" if p.stale else ("due" if p.is_due else "on record"),
+                "command": p.run.command(str(cfg.profile.name)),
+            }
+            for p in planned
+        ]
+        cost = None if each is None else each * len(due)
+
+        def show(console: Console) -> None:
+            table = Table(title=f"{sheet.paper} {sheet.kind} {sheet.name}: {len(due)} of {len(planned)} runs are due")
+            for name in ("row", "data", "seed", "state", "command"):
+                table.add_column(name, overflow="fold")
+            for r in runs:
+                table.add_row(*(str(r[name]) for name in ("row", "data", "seed", "state", "command")))
+            console.print(table)
+            console.print(
+                f"expected: {cost:.0f} s" if cost is not None else "expected cost: unknown before a first run"
+            )
+
+        return Answer({"paper": sheet.paper, sheet.kind: sheet.name, "runs": runs, "expected_seconds": cost}, show)
+
+
+def run_one(cfg: DictConfig, rerun: bool) -> Answer:
+    """Run one composed config as the launcher would."""
+    cfg = cfg.copy()
+    cfg.rerun = rerun
+    config.check(cfg)
+    task: Task = config.instantiate(cfg.task, "task")
+    return task.run(cfg)
+
+
+def _data(item: Planned) -> str:
+    return " ".join(o for o in item.run.overrides if o.startswith("dataset="))
+
+
+def _compose(overrides: Sequence[str]) -> DictConfig:
+    from dpot.launch import compose_config  # the launcher imports tasks
+
+    try:
+        return compose_config(overrides)
+    except Exception as error:
+        raise UsageError(f"the sheet asks for {' '.join(overrides)}: {str(error).splitlines()[0]}") from None

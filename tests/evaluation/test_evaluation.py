@@ -1,0 +1,102 @@
+"""Evaluation against closed forms, scipy and scikit-learn."""
+
+import numpy as np
+import pytest
+import torch
+from scipy.linalg import sqrtm
+from sklearn.datasets import load_digits
+from sklearn.linear_model import LogisticRegression
+from sklearn.neural_network import MLPClassifier
+
+from dpot.errors import UsageError
+from dpot.evaluation import classifiers
+from dpot.evaluation.downstream import Downstream
+from dpot.evaluation.fid import FrechetInception, RunningStatistics, frechet_distance
+
+
+def random_gaussian(seed, size=6):
+    rng = np.random.default_rng(seed)
+    root = rng.normal(size=(size, size))
+    return torch.tensor(rng.normal(size=size)), torch.tensor(root @ root.T)
+
+
+def test_frechet_distance_equals_the_matrix_square_root():
+    a, b = random_gaussian(0), random_gaussian(1)
+    cross = np.real(sqrtm(a[1].numpy() @ b[1].numpy()))
+    expected = float((a[0] - b[0]).square().sum()) + float(a[1].trace() + b[1].trace()) - 2 * np.trace(cross)
+    assert frechet_distance(a, b) == pytest.approx(expected, rel=1e-9)
+    assert frechet_distance(a, a) == pytest.approx(0, abs=1e-8)
+    assert frechet_distance(a, b) == pytest.approx(frechet_distance(b, a), rel=1e-9)
+
+
+def test_frechet_distance_of_a_shift_is_its_square():
+    mean, covariance = random_gaussian(2)
+    assert frechet_distance((mean, covariance), (mean + 2, covariance)) == pytest.approx(4 * len(mean), rel=1e-9)
+
+
+def test_running_statistics_equal_numpy_whatever_the_pieces():
+    rows = torch.randn(101, 5) * 3 + 1000
+    running = RunningStatistics()
+    for piece in rows.split(17):
+        running.add(piece)
+    mean, covariance = running.finish()
+    np.testing.assert_allclose(mean, rows.double().mean(0), rtol=1e-12)
+    np.testing.assert_allclose(covariance, np.cov(rows.double().numpy().T), rtol=1e-6, atol=1e-8)
+
+
+def test_pixel_distance_separates_noise_from_itself():
+    protocol = FrechetInception(samples=200)
+    noise = torch.rand(400, 1, 28, 28)
+    first, second = protocol.statistics(noise[:200], None), protocol.statistics(noise[200:], None)
+    dark = protocol.statistics(noise[:200] * 0.1, None)
+    assert frechet_distance(first, second) < 0.1 * frechet_distance(first, dark)
+
+
+@pytest.fixture(scope="module")
+def digits():
+    x, y = load_digits(return_X_y=True)
+    return torch.tensor(x / 16, dtype=torch.float32), torch.tensor(y)
+
+
+def test_logistic_regression_is_scikit_learns(digits):
+    x, y = digits
+    ours = classifiers.logistic_regression(x[:1200], y[:1200], 10)(x[1200:])
+    theirs = LogisticRegression(max_iter=5000).fit(x[:1200].numpy(), y[:1200].numpy()).predict(x[1200:].numpy())
+    assert (ours.numpy() == theirs).mean() > 0.99
+
+
+def test_perceptron_is_as_good_as_scikit_learns(digits):
+    x, y = digits
+    generator = torch.Generator().manual_seed(0)
+    ours = classifiers.multilayer_perceptron(x[:1200], y[:1200], 10, generator)(x[1200:])
+    reference = MLPClassifier(random_state=0).fit(x[:1200].numpy(), y[:1200].numpy())
+    ours_score = float((ours == y[1200:]).float().mean())
+    assert ours_score == pytest.approx(reference.score(x[1200:].numpy(), y[1200:].numpy()), abs=0.02)
+
+
+@pytest.mark.parametrize("protocol", ["merf", "sinkhorn"])
+def test_real_data_are_learned_and_shuffled_labels_are_not(digits, protocol):
+    x, y = digits
+    images = x.view(-1, 1, 8, 8)
+    rows = torch.arange(8_000) % 1000  # many steps per epoch, as with the protocols' 60,000 samples
+    downstream = Downstream(
+        protocol=protocol, kinds=["logreg"], samples=len(rows), passes=2 if protocol == "merf" else 1
+    )
+    shuffled = y[torch.randperm(len(y), generator=torch.Generator().manual_seed(0))]
+    learned = downstream.evaluate(lambda n: (images[rows], y[rows]), images[1000:], y[1000:], 10, seed=0)
+    guessed = downstream.evaluate(lambda n: (images[rows], shuffled[rows]), images[1000:], y[1000:], 10, seed=0)
+    assert len(learned["logreg"]) == downstream.passes
+    assert min(learned["logreg"]) > 80
+    assert max(guessed["logreg"]) < 40
+
+
+def test_cnn_learns(digits):
+    x, y = digits
+    images = x.view(-1, 1, 8, 8)
+    downstream = Downstream(protocol="gs_wgan", kinds=["cnn"], samples=600, passes=1)
+    assert downstream.evaluate(lambda n: (images[:n], y[:n]), images[1200:], y[1200:], 10, seed=0)["cnn"][0] > 60
+
+
+def test_sklearn_backend_refuses_what_it_cannot_do():
+    with pytest.raises(UsageError, match="backend=sklearn"):
+        Downstream(kinds=["cnn"], backend="sklearn")
