@@ -1,0 +1,211 @@
+"""Files on disk: where they may lie, what they hash to, and who may write at a time.
+
+Hashing tens of megabytes at every start would cost more than everything else, so a hash is remembered with
+the file's stamp (size, modification time, change time, inode). That is safe against everything that goes
+through the file system: a write changes the change time, which no ordinary program can set back; a copied or
+replaced file has another inode. Two things it cannot see: a write within the clock's granularity of the
+hashing, which is why a file younger than two seconds is never remembered, and bits that rot beneath the file
+system, for which `dpot task=data task.verify=true` hashes every byte again.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import logging
+import os
+import tempfile
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
+from pathlib import Path
+
+from filelock import FileLock, Timeout
+
+from dpot.errors import DataError
+
+log = logging.getLogger("dpot.data")
+
+YOUNG_SECONDS = 2.0  # coarser than the time stamps of any file system in use
+LOCK_SECONDS = 3600.0  # full CelebA decodes in minutes; an hour means that something is stuck
+
+
+@dataclass(frozen=True)
+class Wanted:
+    """A file a data set needs: `places` under a data root where it may lie, most usual first."""
+
+    key: str
+    places: tuple[str, ...]
+
+
+@dataclass(frozen=True)
+class Layout:
+    """One way in which a data set comes: the files that make it complete."""
+
+    name: str
+    files: tuple[Wanted, ...]
+
+
+def cache_root() -> Path:
+    """Where downloads (if the data root cannot take them), decoded tensors and checksums are kept."""
+    given = os.environ.get("DPOT_CACHE")
+    if given:
+        return Path(given).expanduser()
+    base = os.environ.get("XDG_CACHE_HOME") or "~/.cache"
+    return Path(base).expanduser() / "dpot"
+
+
+def given_root(data_root: str | Path | None) -> Path | None:
+    """The user's data root: the argument, else DPOT_DATA, else none."""
+    place = data_root or os.environ.get("DPOT_DATA")
+    return Path(place).expanduser().absolute() if place else None
+
+
+def search_roots(data_root: str | Path | None) -> list[Path]:
+    """The folders to look in, in this order: the user's data root, then what was downloaded before."""
+    given = given_root(data_root)
+    return ([given] if given else []) + [cache_root() / "downloads"]
+
+
+def download_root(data_root: str | Path | None) -> Path:
+    """Where a download goes: into the user's data root if it can be written, else into the cache."""
+    given = given_root(data_root)
+    if given is None:
+        return cache_root() / "downloads"
+    existing = next(p for p in (given, *given.parents) if p.exists())
+    return given if existing.is_dir() and os.access(existing, os.W_OK) else cache_root() / "downloads"
+
+
+def find(layout: Layout, roots: Sequence[Path]) -> dict[str, Path]:
+    """The files of a layout that exist, by key; the first root that has one wins."""
+    found = {}
+    for wanted in layout.files:
+        places = (root / place for root in roots for place in wanted.places)
+        first = next((p for p in places if p.is_file()), None)
+        if first is not None:
+            found[wanted.key] = first
+    return found
+
+
+def refuse(path: Path | str, why: str) -> DataError:
+    """The error for a file that is not what it should be: named, with what to do."""
+    return DataError(f"{printable(path)}: {why}; replace the file")
+
+
+def printable(path: Path | str) -> str:
+    """A path as text that any terminal can take, undecodable bytes replaced."""
+    return os.fsencode(path).decode("utf-8", "replace")
+
+
+def hash_file(path: Path, algorithm: str = "sha256") -> str:
+    """The hex digest of a file's bytes."""
+    try:
+        with path.open("rb") as f:
+            return hashlib.file_digest(f, algorithm).hexdigest()
+    except OSError as error:
+        raise DataError(f"{printable(path)} cannot be read ({error.strerror}): check its permissions") from None
+
+
+def check_file(path: Path, checksum: str) -> None:
+    """Compare a file with a published checksum, written 'md5:…' or 'sha256:…'.
+
+    MD5 is what most of these archives were published with: it finds accidents, not forgeries.
+    """
+    algorithm, _, wanted = checksum.partition(":")
+    got = hash_file(path, algorithm)
+    if got != wanted:
+        raise refuse(path, f"corrupt ({algorithm} {got}, published {wanted})")
+
+
+def digests(paths: Mapping[str, Path], *, rehash: bool = False) -> dict[str, str]:
+    """The SHA-256 of each file, remembered by stamp unless `rehash`."""
+    resolved = {key: path.absolute() for key, path in paths.items()}
+    set_id = hashlib.sha256(b"\0".join(os.fsencode(p) for p in sorted(resolved.values()))).hexdigest()
+    ledger = cache_root() / "stamps" / f"{set_id[:32]}.json"
+    known = {} if rehash else _read_ledger(ledger)
+    now = time.time()
+    found: dict[str, str] = {}
+    kept: dict[str, list[object]] = {}
+    changed = False
+    for key, path in resolved.items():
+        stamp = stamp_of(path)
+        entry = known.get(str(path))
+        if isinstance(entry, list) and len(entry) == 2 and entry[0] == stamp:
+            found[key] = str(entry[1])
+        else:
+            found[key] = hash_file(path)
+            changed = True
+        if now - max(stamp[1], stamp[2]) / 1e9 > YOUNG_SECONDS and stamp_of(path) == stamp:
+            kept[str(path)] = [stamp, found[key]]
+    if changed and kept:
+        # Only speed is lost if this cannot be written; the decoded cache says what is wrong with the folder.
+        with suppress(OSError):
+            write_text(ledger, json.dumps(kept))
+    return found
+
+
+def stamp_of(path: Path) -> list[int]:
+    """What changes whenever a file is written or replaced."""
+    try:
+        s = path.stat()
+    except OSError as error:
+        raise DataError(f"{printable(path)} cannot be read ({error.strerror}): check its permissions") from None
+    return [s.st_size, s.st_mtime_ns, s.st_ctime_ns, s.st_ino]
+
+
+def _read_ledger(ledger: Path) -> dict[str, object]:
+    try:
+        known = json.loads(ledger.read_text())
+    except (OSError, ValueError):
+        return {}
+    return known if isinstance(known, dict) else {}
+
+
+def write_text(path: Path, text: str) -> None:
+    """Write a small file whole or not at all."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    handle, temporary = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
+    try:
+        with os.fdopen(handle, "w") as f:
+            f.write(text)
+            f.flush()
+            os.fsync(f.fileno())
+        os.replace(temporary, path)
+    except BaseException:
+        with suppress(OSError):
+            os.unlink(temporary)
+        raise
+
+
+@contextmanager
+def locked(name: str, what: str) -> Iterator[None]:
+    """One process at a time; the others wait. The system frees the lock of a killed process."""
+    place = cache_root() / "locks" / f"{name}.lock"
+    with writable(place.parent):
+        place.parent.mkdir(parents=True, exist_ok=True)
+        lock = FileLock(str(place))
+        try:
+            lock.acquire(timeout=0)
+        except Timeout:
+            log.info("waiting for another process that is %s", what)
+            try:
+                lock.acquire(timeout=LOCK_SECONDS)
+            except Timeout:
+                raise DataError(f"another process has been {what} for an hour; stop it and start again") from None
+    try:
+        yield
+    finally:
+        lock.release()
+
+
+@contextmanager
+def writable(folder: Path) -> Iterator[None]:
+    """Turn 'cannot write here' into a line that says what to set."""
+    try:
+        yield
+    except OSError as error:
+        raise DataError(
+            f"cannot write in {printable(folder)} ({error.strerror or error}): "
+            "set DPOT_CACHE to a folder with space that you may write in"
+        ) from None

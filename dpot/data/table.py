@@ -1,0 +1,184 @@
+"""The user's own table: a CSV or Parquet file of numeric columns, one of which may be the label."""
+
+from __future__ import annotations
+
+import io
+import warnings
+from collections.abc import Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from dpot.data.base import Status, join_notes
+from dpot.data.cache import Builder
+from dpot.data.files import Layout, Wanted, printable, refuse
+from dpot.data.formats import check_features, read_plain
+from dpot.data.source import Facts, FileSource
+from dpot.data.splits import hold_out_fraction
+from dpot.errors import DataError, UsageError
+from dpot.ranges import Count, Probability
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+TABLE_AT_MOST = 4 << 30
+CSV_ENDINGS = (".csv", ".csv.gz")
+PARQUET_ENDINGS = (".parquet", ".pq")
+
+
+class Table(FileSource):
+    """float32 N×d. Values are left as they are, unless `bounds` gives their range beforehand.
+
+    bounds=[lower, upper] (or one such pair per column) clips and scales to [0, 1]. Bounds must be known
+    without looking at the data: the minimum and maximum of private columns are themselves private, which
+    is why nothing here normalises by what it sees. A share test_fraction is held out by position.
+    """
+
+    name = "table"
+    licence = "yours"
+    source = "your own file"
+
+    def __init__(
+        self,
+        path: str | None = None,
+        label: str | None = "label",
+        bounds: list[float] | list[list[float]] | None = None,
+        test_fraction: Probability = 0.1,
+        limit: Count | None = None,
+        limit_test: Count | None = None,
+    ) -> None:
+        super().__init__(limit, limit_test)
+        self.path = path
+        self.label = label
+        self.bounds = bounds
+        self.test_fraction = test_fraction
+
+    def options(self) -> dict[str, object]:
+        return {"label": self.label, "bounds": self.bounds, "test_fraction": self.test_fraction}
+
+    def layouts(self) -> tuple[Layout, ...]:
+        return (Layout("full", (Wanted("table", ()),)),)
+
+    def resolve(self, data_root: str | Path | None, download: bool) -> tuple[Layout, dict[str, Path]]:
+        if not self.path:
+            raise UsageError("dataset.path: must be given, the path of a .csv or .parquet file")
+        path = Path(self.path).expanduser()
+        if not path.is_file():
+            raise DataError(f"{printable(path)} is not a file: set dataset.path to a .csv or .parquet file")
+        return self.layouts()[0], {"table": path}
+
+    def status(self, data_root: str | Path | None = None) -> Status:
+        return Status(False, place="set dataset.path to a .csv or .parquet file of your own")
+
+    def fetch(self, data_root: str | Path | None = None) -> list[Path]:
+        raise UsageError(f"{self.name}: there is nothing to fetch; set dataset.path to your own file")
+
+    def decode(self, layout: Layout, paths: Mapping[str, Path], builder: Builder) -> Facts:
+        path = paths["table"]
+        table = read_table(path)
+        labels: np.ndarray | None = None
+        names: tuple[str, ...] = ()
+        if self.label is not None:
+            if self.label not in table.columns:
+                raise UsageError(
+                    f"dataset.label={self.label}: {printable(path)} has the columns "
+                    f"{', '.join(map(str, table.columns))[:500]} (null: no label)"
+                )
+            labels, names = class_numbers(table.pop(self.label), path)
+        x = numeric(table, path)
+        note = ""
+        if self.bounds is not None:
+            x = self._scale(x)
+        else:
+            note = "values as they are: give dataset.bounds for a method that needs a bounded range"
+        for part, rows in zip(("train", "test"), hold_out_fraction(len(x), self.test_fraction), strict=True):
+            builder.put(f"{part}_x", x[rows])
+            if labels is not None:
+                builder.put(f"{part}_y", labels[rows])
+        return Facts(
+            max(len(names), 1),
+            "table",
+            note=join_notes("your own table", note),
+            comparable=False,
+            class_names=names,
+            columns=tuple(map(str, table.columns)),
+        )
+
+    def _scale(self, x: np.ndarray) -> np.ndarray:
+        bounds = np.asarray(self.bounds, np.float64)
+        if bounds.shape == (2,):
+            bounds = np.broadcast_to(bounds, (x.shape[1], 2))
+        if bounds.shape != (x.shape[1], 2) or not np.isfinite(bounds).all() or (bounds[:, 0] >= bounds[:, 1]).any():
+            raise UsageError(
+                f"dataset.bounds: give [lower,upper] with lower < upper, or {x.shape[1]} such pairs, one per column"
+            )
+        lower, upper = bounds.T
+        return ((x.clip(lower, upper) - lower) / (upper - lower)).astype(np.float32)
+
+
+def read_table(path: Path) -> pd.DataFrame:
+    """The table with its own column types; refused if ragged, empty or with a column named twice."""
+    import pandas as pd
+    import pyarrow
+
+    name = path.name.lower()
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("error", pd.errors.ParserWarning)  # rows longer than the header
+            if name.endswith(PARQUET_ENDINGS):
+                import pyarrow.parquet
+
+                table = pyarrow.parquet.read_table(str(path)).to_pandas()
+            elif name.endswith(CSV_ENDINGS):
+                data = read_plain(path, TABLE_AT_MOST)
+                header = pd.read_csv(io.BytesIO(data), header=None, nrows=1, dtype=str, index_col=False)
+                twice = header.iloc[0][header.iloc[0].duplicated()]
+                if len(twice):
+                    raise refuse(path, f"has two columns named '{twice.iloc[0]}'")
+                table = pd.read_csv(
+                    io.BytesIO(data), index_col=False, float_precision="round_trip", skipinitialspace=True
+                )
+            else:
+                raise UsageError(f"{printable(path)}: a table is a .csv, .csv.gz or .parquet file")
+    except (ValueError, OSError, pd.errors.ParserError, pd.errors.ParserWarning, pyarrow.ArrowException) as error:
+        first = str(error).strip().splitlines()
+        raise refuse(path, f"is not a readable table ({first[0] if first else type(error).__name__})") from None
+    if len(table) < 2 or table.columns.empty:
+        raise refuse(path, f"holds {len(table)} records; at least 2 are needed")
+    return table
+
+
+def numeric(table: pd.DataFrame, path: Path) -> np.ndarray:
+    """The columns as float32 N×d; a text column, a gap or an infinite value is refused by column and row."""
+    import pandas as pd
+
+    for column in table.columns:
+        values = table[column]
+        if not pd.api.types.is_numeric_dtype(values) or pd.api.types.is_complex_dtype(values):
+            raise refuse(path, f"column '{column}' is not numeric: encode it or leave it out")
+        gaps = np.flatnonzero(values.isna().to_numpy())
+        if len(gaps):
+            raise refuse(path, f"column '{column}' has no value in record {gaps[0] + 1}: fill or drop it")
+    if not len(table.columns):
+        raise refuse(path, "has no column beside the label")
+    return check_features(table.to_numpy(np.float64), path)
+
+
+def class_numbers(values: pd.Series, path: Path) -> tuple[np.ndarray, tuple[str, ...]]:
+    """(class numbers, class names in sorted order) of a label column of whole numbers, booleans or words."""
+    import pandas as pd
+
+    gaps = np.flatnonzero(values.isna().to_numpy())
+    if len(gaps):
+        raise refuse(path, f"mislabelled: record {gaps[0] + 1} has no label")
+    if pd.api.types.is_float_dtype(values):
+        if not np.isfinite(values).all() or (values % 1 != 0).any():
+            raise refuse(path, f"mislabelled: column '{values.name}' holds fractions, not classes")
+        values = values.astype(np.int64)
+    elif not pd.api.types.is_integer_dtype(values):
+        values = values.astype(str)
+    names, numbers = np.unique(values.to_numpy(), return_inverse=True)
+    if len(names) > max(2, len(values) // 2):
+        raise refuse(path, f"mislabelled: column '{values.name}' has {len(names)} values in {len(values)} records")
+    return numbers.astype(np.int64), tuple(map(str, names))
