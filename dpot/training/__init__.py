@@ -1,0 +1,44 @@
+"""The training engine, its samplers, and the sanitising of gradients (docs/training.md)."""
+
+from dpot.training.checkpoint import CheckpointPolicy
+from dpot.training.ema import EMA
+from dpot.training.engine import Engine, Outcome
+from dpot.training.progress import Progress
+from dpot.training.samplers import Draw, FixedSize, FullBatch, Poisson, Sampler, ShuffledEpochs, Stratified
+from dpot.training.sanitise import (
+    clip_block,
+    clip_rows,
+    per_sample_gradients,
+    private_sum,
+    sanitise_images,
+    sanitise_parameters,
+)
+from dpot.training.schedules import Constant, Cosine, Schedule, StepDecay, Warmup
+from dpot.training.together import train_together
+
+__all__ = [
+    "EMA",
+    "CheckpointPolicy",
+    "Constant",
+    "Cosine",
+    "Draw",
+    "Engine",
+    "FixedSize",
+    "FullBatch",
+    "Outcome",
+    "Poisson",
+    "Progress",
+    "Sampler",
+    "Schedule",
+    "ShuffledEpochs",
+    "StepDecay",
+    "Stratified",
+    "Warmup",
+    "clip_block",
+    "clip_rows",
+    "per_sample_gradients",
+    "private_sum",
+    "sanitise_images",
+    "sanitise_parameters",
+    "train_together",
+]

@@ -1,0 +1,233 @@
+"""How the steps of a chunk are run: replays of a captured CUDA graph, torch.compile, or plain calls.
+
+Capture needs the step to have run before (libraries initialise, the optimizer allocates its state). These
+warm-up runs are undone: every tensor the training can change is put back, and every generator is rewound,
+so that each warm-up run *is* the first step, computed with the very noise the first real step will draw.
+Nothing of it remains, nothing new is released, and the first step was charged before (see Engine), so a
+private step is never run without being accounted. Capture itself records kernels without running them.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import gc
+import warnings
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import Literal, Protocol
+
+import torch
+from torch import Tensor
+
+from dpot.errors import TrainingError, UsageError
+
+Mode = Literal["auto", "graph", "compile", "eager"]
+WARM_UP_RUNS = 3  # the first allocates, the second runs on what is allocated, the third must not synchronise
+
+
+class Ambient:
+    """What stands in for torch's global generator (dropout, calls without generator=) during one job's steps.
+
+    Each job has its own, seeded from the global one when the job is built: jobs side by side do not take
+    numbers from each other, and a checkpoint knows all the randomness of its job. Never the source of
+    privacy noise, since it follows the experiment seed.
+    """
+
+    def __init__(self, device: torch.device) -> None:
+        self.device = device
+        self.generator = torch.Generator(device)
+        self.generator.manual_seed(int(torch.randint(2**62, ())))
+
+    @contextlib.contextmanager
+    def __call__(self) -> Iterator[None]:
+        """Inside, torch's global generator of this device is this one."""
+        if self.device.type == "cuda":
+            everyone = torch.cuda.default_generators[self.device.index]
+            before = everyone.graphsafe_get_state()
+            everyone.graphsafe_set_state(self.generator)  # shares the state, so it may happen in a capture
+            try:
+                yield
+            finally:
+                everyone.graphsafe_set_state(before)
+        else:
+            kept = torch.get_rng_state()
+            torch.set_rng_state(self.generator.get_state())
+            try:
+                yield
+            finally:
+                self.generator.set_state(torch.get_rng_state())
+                torch.set_rng_state(kept)
+
+
+class Job(Protocol):
+    """What running needs to know of a training."""
+
+    name: str
+    device: torch.device
+    ambient: Ambient
+
+    def one_step(self) -> None:
+        """The whole step, reading and writing device tensors only."""
+
+    def live_tensors(self) -> dict[str, Tensor]:
+        """Every tensor a step may change, by name."""
+
+    def all_generators(self) -> dict[str, torch.Generator]:
+        """Every generator a step may draw from, the ambient one included, by name."""
+
+    def capture_obstacle(self) -> str | None:
+        """Why the step cannot be captured, as far as can be told without trying."""
+
+    def compile_step(self) -> None:
+        """Put the step through torch.compile."""
+
+
+@dataclass(frozen=True)
+class Runner:
+    """Runs a number of steps of all jobs; `mode` and `reason` say how and why so."""
+
+    run: Callable[[int], None]
+    mode: str
+    reason: str
+
+
+class NotCapturable(Exception):
+    """The step cannot be captured; the message says why."""
+
+
+def choose(mode: Mode, jobs: Sequence[Job]) -> Runner:
+    """A runner for these jobs. 'auto' captures on CUDA, and falls back to plain calls with the reason.
+
+    torch.compile is never chosen by itself: it takes minutes, and its fused kernels round differently.
+    """
+    device = jobs[0].device
+    if mode == "compile":
+        for job in jobs:
+            job.compile_step()
+        return Runner(_plainly(jobs), "compile", "asked for")
+    if mode == "eager":
+        return Runner(_plainly(jobs), "eager", "asked for")
+    if device.type != "cuda":
+        if mode == "graph":
+            raise UsageError(f"mode=graph needs a CUDA device, and this training runs on {device}: use mode=auto")
+        return Runner(_plainly(jobs), "eager", f"CUDA graphs do not exist on {device.type}")
+    try:
+        return Runner(_captured(jobs), "graph", "captured on CUDA")
+    except NotCapturable as obstacle:
+        if mode == "graph":
+            raise TrainingError(f"the step cannot be captured ({obstacle}): mend it or use mode=auto") from obstacle
+        return Runner(_plainly(jobs), "eager", f"not captured: {obstacle}")
+
+
+def _plainly(jobs: Sequence[Job]) -> Callable[[int], None]:
+    def run(n: int) -> None:
+        for job in jobs:
+            with job.ambient():
+                for _ in range(n):
+                    job.one_step()
+
+    return run
+
+
+def _captured(jobs: Sequence[Job]) -> Callable[[int], None]:
+    """All jobs' steps in one graph, each on a stream of its own, so that small kernels overlap."""
+    for job in jobs:
+        if obstacle := job.capture_obstacle():
+            raise NotCapturable(obstacle)
+    streams = [torch.cuda.Stream(job.device) for job in jobs]
+    drawn = [_warm_up(job, stream) for job, stream in zip(jobs, streams, strict=True)]
+    everyone = torch.cuda.default_generators[jobs[0].device.index]  # torch registers this one by itself
+    restorable = [everyone, *(g for job in jobs for g in job.all_generators().values())]
+    states = [generator.get_state() for generator in restorable]
+    graph = torch.cuda.CUDAGraph()
+    for generators in drawn:
+        for generator in generators:  # registered: each replay continues the stream of random numbers
+            graph.register_generator_state(generator)
+    first, *others = streams
+    gc.collect()  # a tensor or graph collected during the capture would spoil it
+    try:
+        with torch.cuda.graph(graph, stream=first):
+            for stream in others:
+                stream.wait_stream(first)
+            for job, stream in zip(jobs, streams, strict=True):
+                with torch.cuda.stream(stream), job.ambient():
+                    job.one_step()
+            for stream in others:
+                first.wait_stream(stream)
+    except Exception as error:
+        del graph
+        for generator, state in zip(restorable, states, strict=True):
+            # A failed capture may leave a generator's inner state marked as capturing: give it a fresh one.
+            fresh = torch.Generator(generator.device)
+            fresh.set_state(state)
+            generator.graphsafe_set_state(fresh)
+        raise NotCapturable(_first_cause(error)) from error
+
+    def run(n: int) -> None:
+        for _ in range(n):
+            graph.replay()
+
+    return run
+
+
+def _warm_up(job: Job, stream: torch.cuda.Stream) -> list[torch.Generator]:
+    """Run the first step a few times on `stream`, undo it each time; which generators it draws from."""
+    current = torch.cuda.current_stream(job.device)
+    generators = job.all_generators()
+    states = {name: generator.get_state() for name, generator in generators.items()}
+    tensors = {name: tensor.detach().clone() for name, tensor in job.live_tensors().items()}
+    drawn: list[torch.Generator] = []
+    homes: dict[str, int] = {}
+    for run in range(WARM_UP_RUNS):
+        last = run == WARM_UP_RUNS - 1
+        stream.wait_stream(current)
+        try:
+            with torch.cuda.stream(stream), job.ambient(), _no_synchronisation(active=last):
+                job.one_step()
+        except RuntimeError as error:
+            if last and "synchroniz" in str(error):
+                raise NotCapturable(f"the step waits for the device ({_one_line(error)})") from error
+            raise
+        finally:
+            current.wait_stream(stream)
+            drawn = [g for name, g in generators.items() if not torch.equal(g.get_state(), states[name])]
+            for name, generator in generators.items():
+                generator.set_state(states[name])
+            with torch.no_grad():
+                for name, tensor in job.live_tensors().items():
+                    if name in tensors:
+                        tensor.copy_(tensors[name])
+                    else:  # optimizer state born in the warm-up; such optimizers begin at zero (rates.py)
+                        tensor.zero_()
+        now = {name: tensor.data_ptr() for name, tensor in job.live_tensors().items()}
+        if homes and (moved := [name for name in now if now[name] != homes.get(name)]):
+            raise NotCapturable(f"the step replaces {moved[0]} instead of writing into it")
+        homes = now
+    return drawn
+
+
+@contextlib.contextmanager
+def _no_synchronisation(active: bool) -> Iterator[None]:
+    """Inside, an operation that makes the host wait for the device is an error."""
+    if not active:
+        yield
+        return
+    before = torch.cuda.get_sync_debug_mode()
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # torch says that the mode is a prototype
+        torch.cuda.set_sync_debug_mode("error")
+    try:
+        yield
+    finally:
+        torch.cuda.set_sync_debug_mode(before)
+
+
+def _first_cause(error: BaseException) -> str:
+    while error.__context__ is not None:  # ending a spoilt capture raises again, over the real cause
+        error = error.__context__
+    return _one_line(error)
+
+
+def _one_line(error: BaseException) -> str:
+    text = str(error).strip()
+    return text.splitlines()[0] if text else type(error).__name__

@@ -1,0 +1,161 @@
+"""Gradients made private: clipped to a norm C, then noised, in the three places methods do it.
+
+- `sanitise_images`: the gradient of the loss at the generator's output (DP-Sinkhorn, Section 4.3). The
+  generator behind it is post-processing.
+- `sanitise_parameters`: the whole parameter-gradient vector (one norm over all parameters).
+- `per_sample_gradients` and `private_sum`: one gradient per record, each clipped (DP-SGD).
+
+Clipping is a bound for *every* input, or it is no bound. Two cases are easily forgotten. A record that makes
+its gradient NaN or infinite would turn the released sum into NaN whatever the noise: the output would
+reveal that record with certainty, and the sensitivity would be infinite. Such a row (or block) is replaced
+by zero, which has norm 0 ≤ C, so the stated sensitivity holds for it too. And rounding may push a scaled
+row above C: norms are taken in float64 and scaled rows end at C·(1 - 2^-20), so that after rounding to
+float32 the norm is at most C; rows with norm ≤ C pass unchanged, bit for bit.
+
+The noise is pseudo-random floating-point Gaussian noise from the generator given; the attacks on the low
+bits of such noise (Mironov 2012) are outside this analysis.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any, Literal
+
+import torch
+from torch import Tensor, nn
+from torch.func import functional_call, grad, vmap
+
+from dpot.errors import UsageError
+from dpot.ranges import NonNegative, Positive
+
+_INSIDE = 1 - 2.0**-20
+
+
+def _factor(norm: Tensor, clip: float) -> Tensor:
+    """min(1, C/norm), a hair less when it is not 1; 0 where the norm is not finite."""
+    factor = torch.where(norm > clip, clip / norm * _INSIDE, torch.ones_like(norm))
+    return torch.where(torch.isfinite(norm), factor, torch.zeros_like(norm))
+
+
+def _scale(rows: Tensor, factor: Tensor) -> Tensor:
+    """Each row times its factor; a factor of 0 gives zeros even if the row holds NaN."""
+    factor = factor.to(rows.dtype).reshape(-1, *[1] * (rows.dim() - 1))
+    return torch.where(factor == 0, torch.zeros_like(rows), rows * factor)
+
+
+def clip_rows(rows: Tensor, clip: Positive) -> Tensor:
+    """x_i ← x_i·min(1, C/‖x_i‖₂) for each row; a row that is not finite becomes 0."""
+    norm = torch.linalg.vector_norm(rows.flatten(1), dim=1, dtype=torch.float64)
+    return _scale(rows, _factor(norm, clip))
+
+
+def clip_block(block: Tensor, clip: Positive) -> Tensor:
+    """x ← x·min(1, C/‖x‖₂) with one norm over all entries; a block that is not finite becomes 0."""
+    return clip_rows(block.unsqueeze(0), clip).squeeze(0)
+
+
+def gaussian(like: Tensor, std: NonNegative, generator: torch.Generator) -> Tensor:
+    """Noise N(0, std²) of the shape and kind of `like`, from `generator`."""
+    noise = torch.randn(like.shape, generator=generator, device=like.device, dtype=like.dtype)
+    return noise.mul_(std)
+
+
+class _Sanitise(torch.autograd.Function):
+    """The identity forwards; backwards, the gradient clipped and noised."""
+
+    @staticmethod
+    def forward(ctx: Any, images: Tensor, clip: float, std: float, generator: torch.Generator, per: str) -> Tensor:
+        ctx.clip, ctx.std, ctx.generator, ctx.per = clip, std, generator, per
+        return images.view_as(images)
+
+    @staticmethod
+    def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor, None, None, None, None]:
+        (gradient,) = gradients
+        # At least float32: half precision would round a clipped row back above the bound.
+        work = gradient.to(torch.promote_types(gradient.dtype, torch.float32))
+        clipped = clip_rows(work, ctx.clip) if ctx.per == "row" else clip_block(work, ctx.clip)
+        noisy = clipped.add_(gaussian(clipped, ctx.std, ctx.generator))
+        return noisy.to(gradient.dtype), None, None, None, None
+
+
+def sanitise_images(
+    images: Tensor,
+    clip: Positive,
+    std: NonNegative,
+    generator: torch.Generator,
+    per: Literal["row", "block"] = "row",
+) -> Tensor:
+    """The same images, whose gradient G (n×d) arrives behind them as clip(G) + N(0, std²).
+
+    per="row": each row clipped to C, so ‖clip(G)‖₂ ≤ C·√n and the replace-one sensitivity is 2C√n (the
+    paper's text); per="block": one norm over the block, sensitivity 2C (the authors' code). `std` is the
+    whole standard deviation, with the sensitivity already in it. Each backward pass is one release: the
+    caller charges as many as it runs.
+    """
+    if per not in ("row", "block"):
+        raise UsageError(f"per must be 'row' or 'block', not {per!r}")
+    sanitised: Tensor = _Sanitise.apply(images, clip, std, generator, per)
+    return sanitised
+
+
+@torch.no_grad()
+def sanitise_parameters(
+    parameters: Iterable[nn.Parameter], clip: Positive, std: NonNegative, generator: torch.Generator
+) -> None:
+    """g ← g·min(1, C/‖g‖₂) + N(0, std²) in place, g being the gradient of all parameters as one vector.
+
+    Replace-one sensitivity 2C, whatever the loss. A parameter without a gradient gets noise all the same:
+    whether a gradient exists must not depend on the data.
+    """
+    holders = list(parameters)
+    gradients = [torch.zeros_like(p) if p.grad is None else p.grad for p in holders]
+    whole = torch.cat([g.flatten() for g in gradients])
+    whole = clip_block(whole, clip)
+    whole.add_(gaussian(whole, std, generator))
+    for parameter, piece in zip(holders, whole.split([g.numel() for g in gradients]), strict=True):
+        parameter.grad = piece.view_as(parameter)
+
+
+def per_sample_gradients(module: nn.Module, loss: Callable[..., Tensor], *batch: Tensor) -> dict[str, Tensor]:
+    """∇_θ loss(module(x_i), …) for each row i: tensors of shape (rows, *parameter shape), by name.
+
+    loss takes the module's output for a batch of one and the other columns of that row. A module whose rows
+    depend on each other (BatchNorm in training) has no per-sample gradient and is refused.
+    """
+    for name, part in module.named_modules():
+        if isinstance(part, nn.modules.batchnorm._BatchNorm) and part.training:
+            raise UsageError(f"{name} is a BatchNorm in training: its rows depend on each other; use GroupNorm")
+    parameters = {name: p.detach() for name, p in module.named_parameters() if p.requires_grad}
+    fixed = {name: p.detach() for name, p in module.named_parameters() if not p.requires_grad}
+    fixed |= dict(module.named_buffers())
+
+    def loss_of_one(weights: dict[str, Tensor], first: Tensor, *rest: Tensor) -> Tensor:
+        output = functional_call(module, weights | fixed, (first.unsqueeze(0),))
+        return loss(output, *(column.unsqueeze(0) for column in rest))
+
+    columns = (None, *[0] * len(batch))
+    found: dict[str, Tensor] = vmap(grad(loss_of_one), in_dims=columns, randomness="different")(parameters, *batch)
+    return found
+
+
+def private_sum(
+    gradients: Mapping[str, Tensor],
+    clip: Positive,
+    std: NonNegative,
+    generator: torch.Generator,
+    mask: Tensor | None = None,
+) -> dict[str, Tensor]:
+    """Σ_i clip(g_i) + N(0, std²), each g_i being one record's gradient over all parameters (DP-SGD).
+
+    Add/remove sensitivity C, replace-one 2C. mask leaves out the padding of a Poisson batch. Dividing by
+    the *expected* batch size is left to the caller: the actual size is private under Poisson sampling.
+    """
+    flat = torch.cat([g.flatten(1) for g in gradients.values()], 1)
+    norm = torch.linalg.vector_norm(flat, dim=1, dtype=torch.float64)
+    factor = _factor(norm, clip)
+    if mask is not None:
+        factor = factor * mask
+    total = _scale(flat, factor).sum(0)
+    total = total + gaussian(total, std, generator)
+    pieces = total.split([g[0].numel() for g in gradients.values()])
+    return {name: piece.view(g.shape[1:]) for (name, g), piece in zip(gradients.items(), pieces, strict=True)}
