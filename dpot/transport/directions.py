@@ -1,0 +1,137 @@
+"""Directions u_1..u_k to project on: k unit rows of a (k, d) tensor.
+
+Every sampler takes a `torch.Generator`, draws tensors of fixed shape and never reads a value back, so it can be
+captured in a CUDA graph (with the generator registered to the graph, each replay draws afresh). None looks at data.
+"""
+
+from __future__ import annotations
+
+import math
+
+import torch
+from torch import Tensor
+
+from dpot.errors import UsageError
+from dpot.transport.checks import check_cloud
+
+ImageShape = tuple[int, int, int]  # channels, height, width
+
+
+def uniform_directions(
+    k: int,
+    d: int,
+    generator: torch.Generator | None = None,
+    device: torch.device | str = "cpu",
+    dtype: torch.dtype = torch.float32,
+) -> Tensor:
+    """k independent directions uniform on the sphere S^{d-1}: u = z/‖z‖, z ~ N(0, I_d) (DP-SWD's projections)."""
+    return unit_rows(_normal((_count(k, "k"), _count(d, "d")), generator, device, dtype))
+
+
+def smoothed_directions(
+    k: int,
+    shape: ImageShape,
+    smoothing: float,
+    generator: torch.Generator | None = None,
+    device: torch.device | str = "cpu",
+    dtype: torch.dtype = torch.float32,
+) -> Tensor:
+    """k image directions: white noise convolved with a Gaussian of `smoothing` pixels, then normalised.
+
+    u = vec(S_h Z S_w^T)/‖·‖ per channel, with S[i, j] ∝ exp(-(i-j)²/2s²). Images are smooth, so such directions
+    carry more of their variance than uniform ones; pixels beyond the border count as zero.
+    """
+    return unit_rows(_smoothed_noise(k, shape, smoothing, generator, device, dtype).flatten(1))
+
+
+def localised_directions(
+    k: int,
+    shape: ImageShape,
+    smoothing: float,
+    window: float,
+    margin: float = 0.0,
+    generator: torch.Generator | None = None,
+    device: torch.device | str = "cpu",
+    dtype: torch.dtype = torch.float32,
+) -> Tensor:
+    """k image directions that look at one place each: smoothed noise times a Gaussian window of `window` pixels.
+
+    u ∝ (S_h Z S_w^T) ∘ exp(-‖pixel - c‖²/2w²), the centre c uniform over the image less `margin` pixels at each
+    border. smoothing = 0 keeps white noise under the window.
+    """
+    _positive(window, "window")
+    _, height, width = shape
+    if not 0 <= 2 * margin <= min(height, width) - 1:
+        raise UsageError(f"margin={margin} leaves no room for a centre in a {height}×{width} image")
+    noise = _smoothed_noise(k, shape, smoothing, generator, device, dtype)
+    corner = torch.rand(k, 2, generator=generator, device=device, dtype=dtype)
+    rows = _bump(height, corner[:, 0], margin, window)
+    columns = _bump(width, corner[:, 1], margin, window)
+    return unit_rows((noise * rows[:, None, :, None] * columns[:, None, None, :]).flatten(1))
+
+
+def given_directions(directions: Tensor) -> Tensor:
+    """Directions chosen by the caller, (k, d), scaled to unit length; a zero row stays zero."""
+    check_cloud(directions, "directions", dims=(2,))
+    return unit_rows(directions)
+
+
+def unit_rows(rows: Tensor) -> Tensor:
+    """Each row divided by its Euclidean norm."""
+    return torch.nn.functional.normalize(rows, dim=-1, eps=1e-30)
+
+
+def _smoothed_noise(
+    k: int,
+    shape: ImageShape,
+    smoothing: float,
+    generator: torch.Generator | None,
+    device: torch.device | str,
+    dtype: torch.dtype,
+) -> Tensor:
+    channels, height, width = (_count(size, "shape") for size in shape)
+    if smoothing < 0:
+        raise UsageError(f"smoothing={smoothing} must not be negative")
+    noise = _normal((_count(k, "k"), channels, height, width), generator, device, dtype)
+    if smoothing == 0:
+        return noise
+    # two small matrix products instead of a convolution: the same linear map, and nothing to tune or to pad
+    return _gaussian_matrix(height, smoothing, device, dtype) @ (
+        noise @ _gaussian_matrix(width, smoothing, device, dtype)
+    )
+
+
+def _gaussian_matrix(size: int, smoothing: float, device: torch.device | str, dtype: torch.dtype) -> Tensor:
+    """Symmetric Toeplitz matrix of the Gaussian filter exp(-t²/2s²), normalised as on an infinite line."""
+    position = torch.arange(size, device=device, dtype=dtype)
+    lag = position[:, None] - position[None, :]
+    reach = max(1, math.ceil(6 * smoothing))
+    total = sum(math.exp(-(t**2) / (2 * smoothing**2)) for t in range(-reach, reach + 1))
+    return torch.exp(-(lag**2) / (2 * smoothing**2)) / total
+
+
+def _bump(size: int, corner: Tensor, margin: float, window: float) -> Tensor:
+    """(k, size) Gaussian windows around centres margin + corner·(size - 1 - 2·margin), corner in [0, 1)."""
+    centre = margin + corner * (size - 1 - 2 * margin)
+    position = torch.arange(size, device=corner.device, dtype=corner.dtype)
+    return torch.exp(-((position - centre[:, None]) ** 2) / (2 * window**2))
+
+
+def _normal(
+    shape: tuple[int, ...],
+    generator: torch.Generator | None,
+    device: torch.device | str,
+    dtype: torch.dtype,
+) -> Tensor:
+    return torch.randn(shape, generator=generator, device=device, dtype=dtype)
+
+
+def _count(value: int, name: str) -> int:
+    if value < 1:
+        raise UsageError(f"{name}={value} must be at least 1")
+    return value
+
+
+def _positive(value: float, name: str) -> None:
+    if not value > 0:
+        raise UsageError(f"{name}={value} must be positive")
