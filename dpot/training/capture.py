@@ -170,12 +170,35 @@ def _captured(jobs: Sequence[Job]) -> Callable[[int], None]:
     return run
 
 
+class Snapshot:
+    """The state of a job at one moment, to go back to: its tensors in place, its generators rewound."""
+
+    def __init__(self, job: Job) -> None:
+        self._job = job
+        self._states = {name: generator.get_state() for name, generator in job.all_generators().items()}
+        self._tensors = {name: tensor.detach().clone() for name, tensor in job.live_tensors().items()}
+
+    def drawn(self) -> list[torch.Generator]:
+        """The generators that have been drawn from since."""
+        now = self._job.all_generators()
+        return [g for name, g in now.items() if not torch.equal(g.get_state(), self._states[name])]
+
+    @torch.no_grad()
+    def restore(self) -> None:
+        """Undo everything since."""
+        for name, generator in self._job.all_generators().items():
+            generator.set_state(self._states[name])
+        for name, tensor in self._job.live_tensors().items():
+            if name in self._tensors:
+                tensor.copy_(self._tensors[name])
+            else:  # optimizer state born since; the optimizers let through begin at zero (rates.py)
+                tensor.zero_()
+
+
 def _warm_up(job: Job, stream: torch.cuda.Stream) -> list[torch.Generator]:
     """Run the first step a few times on `stream`, undo it each time; which generators it draws from."""
     current = torch.cuda.current_stream(job.device)
-    generators = job.all_generators()
-    states = {name: generator.get_state() for name, generator in generators.items()}
-    tensors = {name: tensor.detach().clone() for name, tensor in job.live_tensors().items()}
+    snapshot = Snapshot(job)
     drawn: list[torch.Generator] = []
     homes: dict[str, int] = {}
     for run in range(WARM_UP_RUNS):
@@ -190,15 +213,8 @@ def _warm_up(job: Job, stream: torch.cuda.Stream) -> list[torch.Generator]:
             raise
         finally:
             current.wait_stream(stream)
-            drawn = [g for name, g in generators.items() if not torch.equal(g.get_state(), states[name])]
-            for name, generator in generators.items():
-                generator.set_state(states[name])
-            with torch.no_grad():
-                for name, tensor in job.live_tensors().items():
-                    if name in tensors:
-                        tensor.copy_(tensors[name])
-                    else:  # optimizer state born in the warm-up; such optimizers begin at zero (rates.py)
-                        tensor.zero_()
+            drawn = snapshot.drawn()
+            snapshot.restore()
         now = {name: tensor.data_ptr() for name, tensor in job.live_tensors().items()}
         if homes and (moved := [name for name in now if now[name] != homes.get(name)]):
             raise NotCapturable(f"the step replaces {moved[0]} instead of writing into it")
