@@ -60,7 +60,7 @@ def main() -> None:
     try:
         flags = get_args_parser().parse_args(arguments)
         overrides = _overrides(flags.overrides)
-        passive = flags.help or flags.hydra_help or flags.version or flags.info or flags.cfg
+        passive = flags.help or flags.hydra_help or flags.info or flags.cfg
         if not passive:
             _check_composed(overrides, flags)
         hydra.main(version_base="1.3", config_path=str(config.CONF_DIR), config_name="config")(job)()

@@ -146,7 +146,8 @@ class Run:
         except Timeout:
             raise UsageError(f"{self.directory}: another process is at this very run; wait for it") from None
         if self.cfg.rerun:
-            for path in (self.directory / RECORD, *self.checkpoints.glob("*")):
+            releases = self.directory.glob("release-*.safetensors")
+            for path in (self.directory / RECORD, *releases, *self.checkpoints.glob("*")):
                 path.unlink(missing_ok=True)
         return self
 
@@ -209,7 +210,7 @@ def provenance(cfg: DictConfig) -> dict[str, Any]:
 
 def commit_of_code() -> tuple[str | None, bool | None]:
     """The commit of the code that runs and whether the tree differs from it; from a bundle's note without git."""
-    note = REPOSITORY / "COMMIT"
+    note = REPOSITORY / "COMMIT"  # written by scripts/bundle.py
     try:
         commit = _git("rev-parse", "HEAD")
         return commit, bool(_git("status", "--porcelain", "--untracked-files=no"))

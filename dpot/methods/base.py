@@ -1,0 +1,137 @@
+"""What a generative method is given, and what it must do with it."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import ClassVar
+
+import torch
+from safetensors.torch import load_file, save
+from torch import Tensor, nn
+from torch.optim import Optimizer
+
+from dpot.errors import UsageError
+from dpot.models.generator import Generator
+from dpot.privacy.budget import Budget
+from dpot.privacy.events import Event
+from dpot.privacy.ledger import Ledger
+from dpot.privacy.noise import NoiseSource
+from dpot.record import write_atomically
+from dpot.training.checkpoint import CheckpointPolicy
+from dpot.training.ema import EMA
+from dpot.training.engine import Engine, Outcome
+from dpot.training.progress import Progress
+from dpot.training.schedules import Schedule
+
+
+@dataclass
+class Problem:
+    """Private images, a generator to train on them, and the budget to do it with.
+
+    Whatever touches `images` or `labels` must go through `ledger`; whatever hides them draws from `noise`, which
+    does not follow the experiment seed. `random` does: initial weights, codes, generated labels.
+    """
+
+    images: Tensor  # (N, C, H, W), pixels in [0, 1]
+    labels: Tensor  # (N,)
+    classes: int
+    generator: Generator
+    budget: Budget
+    ledger: Ledger
+    noise: NoiseSource
+    random: torch.Generator
+    max_steps: int | None = None
+    checkpoints: Path | None = None
+    fingerprint: str = ""
+    progress: Progress = field(default_factory=lambda: Progress("silent"))
+    name: str = "training"
+    engines: list[Engine] = field(default_factory=list)
+
+    @property
+    def device(self) -> torch.device:
+        """Where everything lives."""
+        return self.images.device
+
+    def steps(self, wanted: int) -> int:
+        """The method's number of steps, cut to the profile's."""
+        return min(wanted, self.max_steps or wanted)
+
+    def engine(
+        self,
+        step: Callable[[], Mapping[str, Tensor]],
+        *,
+        steps: int,
+        optimizer: Optimizer,
+        ema: EMA | None = None,
+        schedule: Schedule | None = None,
+        tensors: Mapping[str, Tensor] | None = None,
+        every: Mapping[int, Callable[[int], None]] | None = None,
+        before: Callable[[int], None] | None = None,
+    ) -> Engine:
+        """The engine for this step, with the problem's generators, checkpoints, ledger and progress."""
+        modules: dict[str, nn.Module] = {"generator": self.generator}
+        engine = Engine(
+            step,
+            modules=modules,
+            optimizer=optimizer,
+            generators={"random": self.random, "noise": self.noise.generator},
+            steps=steps,
+            schedule=schedule,
+            ema=ema,
+            tensors=tensors,
+            every=every,
+            before=before,
+            extra_state={"ledger": self.ledger},
+            checkpoint=CheckpointPolicy(self.checkpoints, every_seconds=60) if self.checkpoints else None,
+            fingerprint=self.fingerprint,
+            report=self.progress,
+            name=self.name,
+        )
+        self.engines.append(engine)
+        return engine
+
+    def keep_release(self, name: str, make: Callable[[], Tensor]) -> Tensor:
+        """A one-shot release: made once, and read back by a run that resumes, which must not draw it again.
+
+        What is kept is already private (it is the release itself), so the file may stay beside the record.
+        """
+        if self.checkpoints is None:
+            return make()
+        path = self.checkpoints.parent / f"release-{name}.safetensors"
+        if path.exists():
+            kept = load_file(path)["release"]
+        else:
+            kept = make().cpu().contiguous()
+            write_atomically(path, save({"release": kept}))
+        return kept.to(self.device)
+
+    def charging(self, event: Event, source: str, sampler: str) -> Callable[[int], None]:
+        """A hook that charges `event` once per step, before the steps are made."""
+
+        def before(count: int) -> None:
+            self.ledger.charge(event, count=count, source=source, sampler=sampler)
+
+        return before
+
+
+class Method(ABC):
+    """Trains the problem's generator. Reads its parameters from its config node, one file per method."""
+
+    private: ClassVar[bool] = True
+    caveats: tuple[str, ...] = ()  # why a guarantee does not hold as printed; empty in sound mode
+
+    @abstractmethod
+    def fit(self, problem: Problem) -> Outcome:
+        """Train problem.generator in place."""
+
+
+def require_labels(problem: Problem, method: str, per_class: int) -> list[int]:
+    """The class sizes; a class with too few records for its share of a batch is refused by name."""
+    sizes = torch.bincount(problem.labels, minlength=problem.classes).tolist()
+    for label, size in enumerate(sizes):
+        if size < per_class:
+            raise UsageError(f"loss={method}: class {label} has {size} records, fewer than the {per_class} of a batch")
+    return [int(size) for size in sizes]

@@ -1,0 +1,212 @@
+"""`task=generate`: train a generator, privately or not, and judge what it makes."""
+
+from __future__ import annotations
+
+import logging
+import statistics
+from pathlib import Path
+from typing import Any
+
+import torch
+from omegaconf import DictConfig, OmegaConf
+from rich.console import Console
+from rich.table import Table
+from torch import Tensor
+
+from dpot import config
+from dpot.data.base import Dataset, unit_range
+from dpot.data.weights import inception_weights
+from dpot.errors import DataError, UsageError
+from dpot.evaluation.downstream import Downstream
+from dpot.evaluation.fid import FrechetInception, frechet_distance, inception
+from dpot.methods.base import Method, Problem
+from dpot.models.generator import Generator, synthesize
+from dpot.privacy.budget import Budget
+from dpot.privacy.ledger import Ledger
+from dpot.privacy.noise import NoiseSource
+from dpot.profiles import Profile
+from dpot.ranges import Count
+from dpot.record import Record, Run, write_atomically
+from dpot.reporting.figures import grid
+from dpot.tasks.base import Answer, Task
+from dpot.trackers import Tracker
+from dpot.training.engine import Outcome
+from dpot.training.progress import Progress
+
+log = logging.getLogger("dpot")
+
+
+class Generate(Task):
+    """Data, method, generator, budget → synthetic images, their FID and downstream accuracy, a statement."""
+
+    def __init__(self, fid: bool = True, fid_samples: Count = 60_000, fid_reference: str = "test") -> None:
+        self.fid = fid
+        self.protocol = FrechetInception(samples=fid_samples, reference=fid_reference)  # type: ignore[arg-type]
+
+    def run(self, cfg: DictConfig) -> Answer:
+        """Train and evaluate, or give the record of this configuration if there is one."""
+        with Run(cfg) as run:
+            record = run.finished()
+            if record is not None:
+                log.info("on record already: %s (rerun=true runs it again)", run.directory)
+            else:
+                record = self._train(cfg, run)
+            return Answer(_as_answer(record, run.directory), lambda console: _show(console, record, run.directory))
+
+    def _train(self, cfg: DictConfig, run: Run) -> Record:
+        profile: Profile = config.instantiate(cfg.profile, "profile")
+        budget: Budget = config.instantiate(cfg.privacy, "privacy")
+        method: Method = config.instantiate(cfg.loss, "loss")
+        downstream: Downstream = config.instantiate(cfg.classifier, "classifier")
+        tracker: Tracker = config.instantiate(cfg.tracker, "tracker")
+        _check_together(method, budget)
+        data = _images(config.instantiate(cfg.dataset, "dataset").load(cfg.data_root), profile)
+        device = torch.device(cfg.device if cfg.device != "cuda" else "cuda:0")
+
+        torch.manual_seed(cfg.seed)
+        random = torch.Generator(device).manual_seed(cfg.seed)
+        model: Generator = config.instantiate(cfg.generator, "generator", classes=data.classes, shape=data.shape)
+        problem = Problem(
+            images=unit_range(data.train.x).clamp(0, 1).to(device),
+            labels=_labels(data).to(device),
+            classes=data.classes,
+            generator=model.to(device),
+            budget=budget,
+            ledger=Ledger(budget.delta, budget.enforced_epsilon),
+            noise=NoiseSource(device),
+            random=random,
+            max_steps=profile.steps,
+            checkpoints=run.checkpoints,
+            fingerprint=run.fingerprint,
+            progress=Progress("auto"),
+            name=f"{data.name} {cfg.loss._target_.rpartition('.')[2]} seed {cfg.seed}",
+        )
+        plain: Any = OmegaConf.to_container(cfg, resolve=True)
+        tracker.start(run.directory, plain)
+        outcome = method.fit(problem)
+        for point in outcome.history:
+            tracker.log(int(point["step"]), {k: v for k, v in point.items() if k != "step"})
+
+        metrics = self._evaluate(problem, data, downstream, profile, cfg)
+        metrics["training"] = _training_facts(outcome)
+        statement = problem.ledger.statement(budget, caveats=method.caveats)
+        files = _write_files(run.directory, problem, statement)
+        tracker.finish(_flat(metrics))
+        facts = {
+            "name": data.name,
+            "checksum": data.checksum,
+            "note": data.note,
+            "comparable": data.comparable,
+            "records": len(data.train),
+        }
+        record = run.finish(metrics, statement.to_dict(), facts, files)
+        for engine in problem.engines:
+            engine.discard()  # checkpoints hold the state of the noise generator
+        return record
+
+    def _evaluate(
+        self, problem: Problem, data: Dataset, downstream: Downstream, profile: Profile, cfg: DictConfig
+    ) -> dict[str, Any]:
+        downstream.samples = profile.samples or downstream.samples
+        downstream.passes = profile.passes or downstream.passes
+        test_x = unit_range(data.test.x).to(problem.device)
+        test_y = _labels(data, "test").to(problem.device)
+
+        def draw(count: int) -> tuple[Tensor, Tensor]:
+            return synthesize(problem.generator, count, problem.random, problem.device)
+
+        accuracies = downstream.evaluate(draw, test_x, test_y, data.classes, cfg.seed)
+        metrics: dict[str, Any] = {
+            name: {
+                "mean": statistics.fmean(values),
+                "std": statistics.stdev(values) if len(values) > 1 else None,
+                "passes": values,
+            }
+            for name, values in accuracies.items()
+        }
+        metrics |= self._frechet(problem, data, profile, cfg)
+        return metrics
+
+    def _frechet(self, problem: Problem, data: Dataset, profile: Profile, cfg: DictConfig) -> dict[str, float]:
+        network = None
+        if self.fid and profile.fid:
+            try:
+                network = inception(inception_weights(cfg.data_root), problem.device)
+            except DataError as error:
+                log.warning("no FID: %s; pixel_frechet, which is something else, is reported instead", error)
+        split = data.test if self.protocol.reference == "test" else data.train
+        real = unit_range(split.x).to(problem.device)
+        count = min(self.protocol.samples, profile.samples or self.protocol.samples)
+        fake, _ = synthesize(problem.generator, count, problem.random, problem.device)
+        cache = Path(cfg.output_root) / "statistics"
+        reference = self.protocol.reference_statistics(real, network, cache, data.checksum)
+        distance = frechet_distance(self.protocol.statistics(fake, network), reference)
+        return {"fid" if network is not None else "pixel_frechet": distance}
+
+
+def _check_together(method: Method, budget: Budget) -> None:
+    if method.private and budget.epsilon is None:
+        raise UsageError("privacy.epsilon: this loss is private and needs a budget (or choose loss=swd)")
+    if not method.private and budget.epsilon is not None:
+        raise UsageError("privacy: this loss adds no noise, so no budget holds for it: use privacy=none")
+
+
+def _images(data: Any, profile: Profile) -> Dataset:
+    if not isinstance(data, Dataset) or data.kind != "images":
+        raise UsageError(f"dataset={data.name}: task=generate needs a data set of images")
+    return data.limited(profile.records) if profile.records else data
+
+
+def _labels(data: Dataset, part: str = "train") -> Tensor:
+    split = data.train if part == "train" else data.test
+    return split.y if split.y is not None else torch.zeros(len(split), dtype=torch.int64)
+
+
+def _training_facts(outcome: Outcome) -> dict[str, Any]:
+    return {
+        "steps": outcome.steps,
+        "seconds": round(outcome.seconds, 3),
+        "steps_per_second": round(outcome.steps_per_second, 1),
+        "mode": outcome.mode,
+        "reason": outcome.reason,
+        "resumed_at": outcome.resumed_at,
+        "history": outcome.history,
+    }
+
+
+def _write_files(directory: Path, problem: Problem, statement: Any) -> dict[str, str]:
+    images, labels = synthesize(problem.generator, 10 * problem.classes, problem.random, problem.device)
+    write_atomically(directory / "samples.png", grid(images.cpu(), labels.cpu(), problem.classes))
+    write_atomically(directory / "privacy.md", statement.to_markdown())
+    write_atomically(directory / "privacy.html", statement.to_html())
+    return {"samples": "samples.png", "statement": "privacy.md", "statement_page": "privacy.html"}
+
+
+def _flat(metrics: dict[str, Any]) -> dict[str, float]:
+    flat = {
+        name: value["mean"] if isinstance(value, dict) else value
+        for name, value in metrics.items()
+        if name != "training"
+    }
+    return {name: float(value) for name, value in flat.items()}
+
+
+def _as_answer(record: Record, directory: Path) -> dict[str, Any]:
+    return {
+        "config": record.config,
+        "metrics": record.metrics,
+        "privacy": record.privacy,
+        "provenance": record.provenance,
+        "files": {name: str(directory / file) for name, file in record.files.items()},
+    }
+
+
+def _show(console: Console, record: Record, directory: Path) -> None:
+    table = Table(title=f"{record.provenance['data']['name']}, seed {record.provenance['seed']}", title_justify="left")
+    table.add_column("metric")
+    table.add_column("value", justify="right")
+    for name, value in _flat(record.metrics).items():
+        table.add_row(name, f"{value:.2f}")
+    console.print(table)
+    console.print(f"privacy: {record.privacy.get('summary', '')}", highlight=False)
+    console.print(f"kept in {directory}", highlight=False)

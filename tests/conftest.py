@@ -1,0 +1,41 @@
+"""What all tests share."""
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+import torch
+
+REPOSITORY = Path(__file__).resolve().parents[1]
+
+
+@pytest.fixture(autouse=True, scope="session")
+def one_thread():
+    """Workers run side by side: one thread each is faster than two that fight."""
+    torch.set_num_threads(1)
+
+
+@pytest.fixture
+def dpot(tmp_path):
+    """Run the command line as a user does: a new process, its own output folder, no data unless asked for."""
+
+    def run(*arguments, data=None, check=False, timeout=300, cwd=None):
+        environment = {k: v for k, v in os.environ.items() if k not in ("DPOT_DATA", "DPOT_OUTPUT")}
+        environment |= {"DPOT_OUTPUT": str(tmp_path / "outputs"), "OMP_NUM_THREADS": "1"}
+        environment |= {"DPOT_DATA": str(data)} if data else {}
+        done = subprocess.run(
+            [sys.executable, "-m", "dpot", *map(str, arguments)],
+            capture_output=True,
+            text=True,
+            timeout=timeout,
+            cwd=cwd or REPOSITORY,
+            env=environment,
+            check=False,
+        )
+        if check and done.returncode:
+            pytest.fail(f"dpot {' '.join(map(str, arguments))} gave {done.returncode}:\n{done.stderr[-3000:]}")
+        return done
+
+    return run

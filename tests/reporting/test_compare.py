@@ -1,0 +1,113 @@
+"""Comparison: means over seeds, verdicts at their limits, and what may never be called comparable."""
+
+import csv
+import io
+
+import pytest
+from rich.console import Console
+
+from dpot.record import Record
+from dpot.reporting import compare, published, sheets, store, tables
+
+
+def record(row, seed, value, group="dataset=mnist", profile="paper", comparable=True, demo=False, finished="t"):
+    home = {
+        "paper": "dp_swd",
+        "kind": "table",
+        "name": "2",
+        "row": row,
+        "group": [group],
+        "seed": seed,
+        "demo": demo,
+    }
+    provenance = {"sheets": [home], "data": {"name": "mnist", "comparable": comparable}, "finished": finished}
+    return Record({"profile": {"name": profile}}, {"mlp": {"mean": value}}, {}, provenance)
+
+
+@pytest.fixture
+def sheet():
+    return sheets.load("dp_swd", 2)
+
+
+def cell_of(sheet, records, row="SWD", column="MNIST MLP", profile=None):
+    cells = compare.compare(sheet, published.table("dp_swd", 2), records, profile)
+    return next(c for c in cells if c.row == row and c.column == column)
+
+
+def test_mean_and_spread_over_seeds(sheet):
+    cell = cell_of(sheet, [record("SWD", 0, 86.0), record("SWD", 1, 88.0)])
+    assert (cell.ours, cell.seeds, cell.published, cell.difference) == (87.0, 2, 87.0, 0.0)
+    assert cell.std == pytest.approx(2**0.5)
+    assert cell.verdict == "within"
+
+
+@pytest.mark.parametrize(
+    ("value", "verdict"), [(85.0, "within"), (84.9, "outside"), (89.0, "within"), (89.1, "better")]
+)
+def test_two_points_of_accuracy(sheet, value, verdict):
+    assert cell_of(sheet, [record("SWD", 0, value)]).verdict == verdict
+
+
+@pytest.mark.parametrize(("value", "verdict"), [(110.0, "within"), (110.1, "outside"), (89.9, "better")])
+def test_ten_percent_of_fid(value, verdict):
+    assert compare.verdict("fid", 100.0, value, True) == verdict
+
+
+@pytest.mark.parametrize("change", [{"profile": "quick"}, {"comparable": False}, {"profile": "quick", "demo": True}])
+def test_small_profiles_and_other_data_are_not_comparable(sheet, change):
+    cell = cell_of(sheet, [record("SWD", 0, 87.0, **change)])
+    assert cell.verdict == "not comparable"
+    assert not cell.comparable
+
+
+def test_the_largest_profile_wins_and_demonstrations_come_last(sheet):
+    mixed = [
+        record("SWD", 0, 10.0, profile="smoke"),
+        record("SWD", 0, 20.0, profile="quick", demo=True),
+        record("SWD", 0, 30.0, profile="quick"),
+    ]
+    assert cell_of(sheet, mixed).ours == 30.0
+    assert cell_of(sheet, mixed[:2]).ours == 20.0
+    assert cell_of(sheet, mixed, profile="smoke").ours == 10.0
+
+
+def test_rows_of_the_paper_without_a_run_are_published_only(sheet):
+    cell = cell_of(sheet, [], row="GS-WGAN")
+    assert (cell.verdict, cell.published, cell.ours) == ("published only", 79.0, None)
+
+
+def test_every_format_holds_every_row(sheet):
+    cells = compare.compare(sheet, published.table("dp_swd", 2), [record("SWD", 0, 87.0, profile="quick")], None)
+    text = Console(width=200, record=True, file=io.StringIO())
+    text.print(tables.terminal(sheet, cells))
+    for rendered in (text.export_text(), tables.markdown(sheet, cells), tables.latex(sheet, cells)):
+        assert all(row in rendered for row in ("SWD", "DP-SWD-exact", "GS-WGAN"))
+    assert "NOT comparable" in tables.markdown(sheet, cells)
+    rows = list(csv.DictReader(io.StringIO(tables.comma_separated(cells))))
+    assert len(rows) == len(cells) == 7 * 4
+
+
+def test_claims_beside_a_record_are_found_again(tmp_path, sheet):
+    directory = tmp_path / "runs" / "x"
+    directory.mkdir(parents=True)
+    whole = record("SWD", 0, 87.0)
+    home = whole.provenance.pop("sheets")[0]
+    whole.save(directory)
+    store.claim(directory, home)
+    (tmp_path / "runs" / "broken").mkdir()
+    (tmp_path / "runs" / "broken" / "record.json").write_text("{")
+    (found,) = store.records(tmp_path, committed=False)
+    assert cell_of(sheet, [found]).ours == 87.0
+
+
+def test_unknown_sheets_are_answered_with_the_known():
+    with pytest.raises(Exception, match="dp_swd table=2"):
+        sheets.load("dp_swd", 99)
+
+
+def test_every_sheet_names_rows_and_columns_of_its_table():
+    for each in sheets.all_sheets():
+        printed = published.tables(each.paper).get(each.name) if each.kind == "table" else None
+        if printed:
+            assert {c.column for c in printed.cells} >= {c.name for c in each.columns}
+            assert {c.row for c in printed.cells} <= set(each.rows) | {r for r in each.rows}

@@ -1,0 +1,100 @@
+"""The command line as its users meet it: one clear line for what is wrong, one JSON document for what is asked."""
+
+import json
+
+import pytest
+
+SMOKE = ["task=generate", "dataset=digits", "profile=smoke", "privacy=eps10"]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        (["privacy.epsilon=-1"], ["privacy.epsilon", "more than 0"]),
+        (["privacy.epsilon=ten"], ["privacy.epsilon", "number"]),
+        (["privacy.delta=1"], ["privacy.delta", "less than 1"]),
+        (["dataset=minst"], ["dataset=minst", "did you mean mnist?"]),
+        (["dataset=nothing_like_it"], ["choices:", "fashion_mnist"]),
+        (["task=genrate"], ["did you mean generate?"]),
+        (["loss.projectoins=3"], ["loss.projectoins", "did you mean projections?"]),
+        (["loss.batch=-4"], ["loss.batch", "at least 1"]),
+        (["loss.batch=2.5"], ["loss.batch", "whole number"]),
+        (["loss.labels=secret"], ["loss.labels", "public, joint"]),
+        (["sede=3"], ["sede", "did you mean seed?"]),
+        (["seed=-1"], ["seed", "at least 0"]),
+        (["output=xml"], ["output", "text, json"]),
+        (["seed=1,2"], ["dpot -m"]),
+        (["nonsense"], ["key=value"]),
+        (["loss=swd"], ["privacy=none"]),
+        (["privacy=none"], ["needs a budget"]),
+    ],
+)
+def test_wrong_input_is_refused_in_one_helpful_line(dpot, arguments, words):
+    done = dpot("task=generate", "dataset=digits", "profile=smoke", *arguments)
+    assert done.returncode == 2, done.stderr
+    lines = done.stderr.strip().splitlines()
+    assert len(lines) == 1, done.stderr
+    assert all(word in lines[0] for word in words), lines[0]
+    assert "Traceback" not in done.stderr
+    assert done.stdout == ""
+
+
+def test_debug_shows_the_traceback(dpot):
+    done = dpot("task=generate", "privacy.epsilon=-1", "debug=true")
+    assert done.returncode == 2
+    assert "Traceback" in done.stderr
+
+
+def test_json_is_one_document_and_nothing_else(dpot):
+    done = dpot(*SMOKE, "output=json", check=True)
+    record = json.loads(done.stdout)
+    assert set(record) == {"config", "metrics", "privacy", "provenance", "files"}
+    assert record["config"]["dataset"]["_target_"].endswith("Digits")
+    assert 0 <= record["metrics"]["logreg"]["mean"] <= 100
+    assert record["provenance"]["seed"] == 0
+
+
+def test_sweep_runs_every_job_and_says_which_failed(dpot):
+    done = dpot("-m", *SMOKE, "loss.batch=20,33,30", "output=json")
+    assert done.returncode == 2
+    jobs = json.loads(done.stdout)["jobs"]
+    assert [("error" in job) for job in jobs] == [False, True, False]
+    assert "loss.batch=33" in jobs[1]["overrides"]
+    assert "multiple of the 10 classes" in jobs[1]["error"]
+    assert "1 of 3 jobs failed" in done.stderr
+    assert "Traceback" not in done.stderr
+
+
+@pytest.mark.parametrize("launcher", ["joblib", "submitit_local"])
+def test_sweep_over_a_launcher(dpot, launcher):
+    pytest.importorskip(f"hydra_plugins.hydra_{launcher.partition('_')[0]}_launcher")
+    done = dpot("-m", f"hydra/launcher={launcher}", *SMOKE, "seed=0,1", "output=json", check=True)
+    jobs = json.loads(done.stdout)["jobs"]
+    assert [job["answer"]["provenance"]["seed"] for job in jobs] == [0, 1]
+
+
+def test_help_lists_what_can_be_chosen(dpot):
+    done = dpot("--help", check=True)
+    assert "fashion_mnist" in done.stdout
+    assert "dpot task=generate" in done.stdout
+
+
+def test_somebody_elses_config_runs_no_code_of_theirs(dpot, tmp_path):
+    for number, body in enumerate(
+        (
+            "# @package _global_\nloss:\n  _target_: os.system\n  command: touch OWNED\n",
+            "# @package _global_\nloss:\n  _target_: dpot.tasks.base.abc.ABC\n",
+            "# @package _global_\nhydra:\n  callbacks:\n    evil:\n      _target_: os.system\n      command: touch OWNED\n",
+            "# @package _global_\nhydra:\n  job_logging:\n    handlers:\n      console:\n        (): os.system\n",
+            "# @package _global_\ntask:\n  nested:\n    - _target_: subprocess.run\n",
+        )
+    ):
+        folder = tmp_path / f"sent{number}" / "experiment"
+        folder.mkdir(parents=True)
+        (folder / "nice.yaml").write_text(body)
+        done = dpot("--config-dir", folder.parent, "+experiment=nice", "task=generate")
+        if done.returncode == 2 and "experiment" in done.stderr and "appended" in done.stderr:
+            done = dpot("--config-dir", folder.parent, "experiment=nice", "task=generate")
+        assert done.returncode == 2, (body, done.stderr)
+        assert "refused" in done.stderr, (body, done.stderr)
+    assert not list(tmp_path.rglob("OWNED"))

@@ -1,0 +1,123 @@
+"""Records: written whole or not at all, found again by their configuration, never mistaken for what they are not."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from omegaconf import OmegaConf
+
+from dpot.errors import DataError, UsageError
+from dpot.record import Record, Run, code_fingerprint, fingerprint, write_atomically
+
+
+def some_config(tmp_path, **changes):
+    nodes = {group: {"_target_": f"dpot.{group}s.Thing"} for group in ("task", "dataset", "loss")}
+    nodes["task"]["_target_"] = "dpot.tasks.generate.Generate"
+    nodes["dataset"]["_target_"] = "dpot.data.digits.Digits"
+    nodes["loss"]["_target_"] = "dpot.methods.dp_swd.SWD"
+    root = {"seed": 0, "output_root": str(tmp_path), "output": "text", "rerun": False, "device": "cpu"}
+    return OmegaConf.create(nodes | root | changes)
+
+
+def test_a_finished_run_is_found_again(tmp_path):
+    cfg = some_config(tmp_path)
+    with Run(cfg) as run:
+        assert run.finished() is None
+        written = run.finish({"mlp": 1.5}, {}, {"name": "digits"})
+    with Run(cfg) as again:
+        assert again.finished() == written
+    assert written.provenance["fingerprint"]["config"] == fingerprint(cfg)
+    assert written.provenance["commit"] is None or len(written.provenance["commit"]) == 40
+
+
+def test_rerun_forgets_the_old_record(tmp_path):
+    with Run(some_config(tmp_path)) as run:
+        run.finish({}, {}, {})
+    with Run(some_config(tmp_path, rerun=True)) as run:
+        assert run.finished() is None
+
+
+def test_what_is_shown_does_not_change_the_fingerprint_but_what_is_computed_does(tmp_path):
+    base = fingerprint(some_config(tmp_path))
+    assert fingerprint(some_config(tmp_path, output="json", rerun=True)) == base
+    assert fingerprint(some_config(tmp_path, seed=1)) != base
+
+
+def test_two_processes_do_not_work_in_one_directory(tmp_path):
+    with Run(some_config(tmp_path)), pytest.raises(UsageError, match="another process"), Run(some_config(tmp_path)):
+        pass
+
+
+def test_a_record_that_names_a_missing_file_is_not_written(tmp_path):
+    with pytest.raises(DataError, match="samples.png"):
+        Record({}, {}, {}, {}, {"samples": "samples.png"}).save(tmp_path)
+    assert not (tmp_path / "record.json").exists()
+
+
+@given(st.binary(max_size=60))
+def test_rubbish_is_refused_by_name(tmp_path_factory, content):
+    directory = tmp_path_factory.mktemp("r")
+    (directory / "record.json").write_bytes(content)
+    with pytest.raises(DataError, match=r"record\.json"):
+        Record.load(directory)
+
+
+def test_a_truncated_record_is_refused(tmp_path):
+    Record({}, {"a": 1}, {}, {}).save(tmp_path)
+    whole = (tmp_path / "record.json").read_bytes()
+    for length in range(len(whole) - 1):
+        (tmp_path / "record.json").write_bytes(whole[:length])
+        with pytest.raises(DataError):
+            Record.load(tmp_path)
+
+
+def test_a_failed_write_leaves_the_old_file(tmp_path, monkeypatch):
+    path = tmp_path / "a.txt"
+    write_atomically(path, "old")
+
+    def full(*_):
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(os, "fsync", full)
+    with pytest.raises(OSError, match="No space"):
+        write_atomically(path, "new")
+    assert path.read_text() == "old"
+    assert list(tmp_path.iterdir()) == [path]
+
+
+def test_comments_do_not_make_a_record_stale_but_code_does(tmp_path, monkeypatch):
+    import dpot.record as module
+
+    source = tmp_path / "dpot" / "methods"
+    source.mkdir(parents=True)
+    monkeypatch.setattr(module, "REPOSITORY", tmp_path)
+    cfg = {"loss": {"_target_": "dpot.methods.thing.Thing"}}
+
+    def of(text):
+        (source / "thing.py").write_text(text)
+        return code_fingerprint(cfg)
+
+    base = of('"""Doc."""\nx = 1  # why\n')
+    assert of('"""Other."""\n\nx = 1\n') == base
+    assert of('"""Doc."""\nx = 2\n') != base
+
+
+@pytest.mark.parametrize("moment", [1.0, 4.0])
+def test_killed_at_any_time_it_leaves_no_result_and_goes_on_afterwards(dpot, tmp_path, moment):
+    arguments = ["task=generate", "dataset=digits", "profile=smoke", "profile.steps=100000", "privacy=eps10"]
+    environment = os.environ | {"DPOT_OUTPUT": str(tmp_path / "outputs"), "OMP_NUM_THREADS": "1"}
+    process = subprocess.Popen(
+        [sys.executable, "-m", "dpot", *arguments], env=environment, stderr=subprocess.DEVNULL, start_new_session=True
+    )
+    time.sleep(moment)
+    os.killpg(process.pid, signal.SIGKILL)
+    process.wait()
+    assert not list((tmp_path / "outputs").rglob("record.json"))
+    done = dpot("task=generate", "dataset=digits", "profile=smoke", "privacy=eps10", "output=json", check=True)
+    assert json.loads(done.stdout)["metrics"]["training"]["steps"] == 20
