@@ -8,7 +8,6 @@ wrong. A damaged entry (sizes, stamps and, where a stamp changed, hashes) is thr
 
 from __future__ import annotations
 
-import errno
 import hashlib
 import json
 import logging
@@ -48,11 +47,16 @@ class Builder:
         """An array on disk to be filled piece by piece: a data set need not fit in memory."""
         self.names.append(name)
         place = self.folder / f"{name}.npy"
-        if 0 in shape:  # an empty file cannot be mapped
-            array = np.empty(shape, dtype)
-            np.save(place, array)
+        with writable(self.folder.parent):
+            if 0 in shape:  # an empty file cannot be mapped
+                array = np.empty(shape, dtype)
+                np.save(place, array)
+                return array
+            array = np.lib.format.open_memmap(place, mode="w+", dtype=np.dtype(dtype), shape=shape)
+            if hasattr(os, "posix_fallocate"):  # on a full disk an error now, not a bus error at some later write
+                with place.open("rb+") as f:
+                    os.posix_fallocate(f.fileno(), 0, place.stat().st_size)
             return array
-        return np.lib.format.open_memmap(place, mode="w+", dtype=np.dtype(dtype), shape=shape)
 
     def put(self, name: str, array: np.ndarray) -> None:
         """An array that is already complete."""
@@ -94,19 +98,14 @@ def _build(folder: Path, key: str, label: str, decode: Callable[[Builder], dict[
         builder = Builder(building)
         facts = decode(builder)
         meta: dict[str, Any] = {"format": FORMAT, "key": key, "facts": facts, "arrays": {}}
-        for name in builder.names:
-            place = building / f"{name}.npy"
-            _flush(place)
-            meta["arrays"][name] = {"stamp": stamp_of(place), "sha256": hash_file(place)}
-        meta["checksum"] = _checksum(meta)
-        write_text(building / "meta.json", json.dumps(meta))
-        os.rename(building, folder)
-    except OSError as error:
-        _remove(building)
-        if error.errno not in (errno.ENOSPC, errno.EDQUOT, errno.EROFS, errno.EACCES, errno.EPERM):
-            raise
         with writable(folder.parent):
-            raise
+            for name in builder.names:
+                place = building / f"{name}.npy"
+                _flush(place)
+                meta["arrays"][name] = {"stamp": stamp_of(place), "sha256": hash_file(place)}
+            meta["checksum"] = _checksum(meta)
+            write_text(building / "meta.json", json.dumps(meta))
+            os.rename(building, folder)
     except BaseException:
         _remove(building)
         raise

@@ -5,12 +5,14 @@ from __future__ import annotations
 import re
 import zipfile
 from collections.abc import Mapping
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import ClassVar
 
 import numpy as np
 
+from dpot.data.base import Status
 from dpot.data.cache import Builder
 from dpot.data.files import Layout, Wanted, check_file, refuse
 from dpot.data.formats import BROKEN, read_plain
@@ -20,9 +22,7 @@ from dpot.data.splits import hold_out_fraction
 from dpot.errors import UsageError
 from dpot.ranges import Count
 
-FULL = 202_599
-LAST_TRAIN = 162_770  # the official partition goes by image number: train, validation, test
-FIRST_TEST = 182_638
+FULL_ZIP_AT_LEAST = 1 << 30  # it weighs 1.4 GB
 ZIP_MD5 = "md5:00d2c5bc6d35e252742224ab0c1e8fcb"
 MEMBER = re.compile(r"(?:[^/]+/)*(\d{6})\.jpg")
 MEMBER_AT_MOST = 1 << 20  # an aligned face takes 3 to 30 kB
@@ -39,7 +39,9 @@ class CelebA(FileSource):
 
     licence = "non-commercial research"
     source = "https://mmlab.ie.cuhk.edu.hk/projects/CelebA.html"
-    full = FULL
+    full = 202_599
+    last_train = 162_770  # the official partition goes by image number: train, validation, test
+    first_test = 182_638
     zip_checksum = ZIP_MD5
     known: ClassVar[dict[str, Known]] = {
         "img_align_celeba.zip": Known(28_962_932, "5f1f0a3b27d1372a0c151d8e3a174106277557ea55359f19e88f8882430c570d"),
@@ -71,6 +73,11 @@ class CelebA(FileSource):
     def advice(self) -> str:
         return f"its licence wants a person to agree: {self.source}"
 
+    def status(self, data_root: str | Path | None = None) -> Status:
+        status = super().status(data_root)
+        subset = status.present and status.files[0].stat().st_size < FULL_ZIP_AT_LEAST
+        return replace(status, note="subset") if subset else status
+
     def decode(self, layout: Layout, paths: Mapping[str, Path], builder: Builder) -> Facts:
         labels = read_attribute(paths["attributes"], self.attribute)
         try:
@@ -91,15 +98,10 @@ class CelebA(FileSource):
         complete = len(numbers) == self.full
         if complete:
             check_file(path, self.zip_checksum)
-            parts = {"train": numbers[numbers <= LAST_TRAIN], "test": numbers[numbers >= FIRST_TEST]}
+            parts = {"train": numbers[numbers <= self.last_train], "test": numbers[numbers >= self.first_test]}
         else:
-            parts = dict(
-                zip(
-                    ("train", "test"),
-                    (numbers[rows] for rows in hold_out_fraction(len(numbers), SUBSET_HELD_OUT)),
-                    strict=True,
-                )
-            )
+            train, test = hold_out_fraction(len(numbers), SUBSET_HELD_OUT)
+            parts = {"train": numbers[train], "test": numbers[test]}
         for part, chosen in parts.items():
             infos = [members[n] for n in chosen]
             pixels = builder.empty(f"{part}_x", (len(infos), 3, self.size, self.size), np.uint8)
@@ -107,7 +109,7 @@ class CelebA(FileSource):
             reads = [partial(archive.read, info) for info in infos]
             decode_into(pixels, names, reads, f"decoding {self.name} {part}")
             builder.put(f"{part}_y", np.array([labels[n] for n in chosen], np.int64))
-        note = "" if complete else f"a subset: {len(numbers):,} of {FULL:,} images, a tenth held out by position"
+        note = "" if complete else f"a subset: {len(numbers):,} of {self.full:,} images, a tenth held out by position"
         comparable = complete and self.attribute == "Male"
         return Facts(2, "images", note, comparable, (f"not {self.attribute}", self.attribute))
 

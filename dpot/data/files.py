@@ -53,7 +53,10 @@ def cache_root() -> Path:
     if given:
         return Path(given).expanduser()
     base = os.environ.get("XDG_CACHE_HOME") or "~/.cache"
-    return Path(base).expanduser() / "dpot"
+    try:
+        return Path(base).expanduser() / "dpot"
+    except RuntimeError:
+        raise DataError("this user has no home folder: set DPOT_CACHE to a folder that you may write in") from None
 
 
 def given_root(data_root: str | Path | None) -> Path | None:
@@ -73,8 +76,12 @@ def download_root(data_root: str | Path | None) -> Path:
     given = given_root(data_root)
     if given is None:
         return cache_root() / "downloads"
-    existing = next(p for p in (given, *given.parents) if p.exists())
-    return given if existing.is_dir() and os.access(existing, os.W_OK) else cache_root() / "downloads"
+    try:  # ask the file system itself: permission bits do not know read-only mounts
+        given.mkdir(parents=True, exist_ok=True)
+        with tempfile.TemporaryFile(dir=given):
+            return given
+    except OSError:
+        return cache_root() / "downloads"
 
 
 def find(layout: Layout, roots: Sequence[Path]) -> dict[str, Path]:
@@ -82,7 +89,7 @@ def find(layout: Layout, roots: Sequence[Path]) -> dict[str, Path]:
     found = {}
     for wanted in layout.files:
         places = (root / place for root in roots for place in wanted.places)
-        first = next((p for p in places if p.is_file()), None)
+        first = next((p for p in places if os.path.isfile(p)), None)
         if first is not None:
             found[wanted.key] = first
     return found

@@ -21,7 +21,9 @@ from dpot.errors import DataError
 
 GIB = 1 << 30
 NPZ_AT_MOST = 8 * GIB  # full VisDA features in single precision take 1.2 GiB
-BROKEN = (EOFError, OSError, zlib.error, zipfile.BadZipFile, struct.error)
+# What the standard library's readers raise on damaged archives; RuntimeError and ValueError come from header
+# bytes that turned into an unknown compression, an encryption flag or an impossible offset.
+BROKEN = (EOFError, OSError, ValueError, RuntimeError, OverflowError, zlib.error, zipfile.BadZipFile, struct.error)
 
 
 def open_plain(path: Path) -> IO[bytes]:
