@@ -85,10 +85,13 @@ def test_optional_values_and_lists():
     ],
 )
 def test_foreign_targets_are_refused(target):
-    node = OmegaConf.create({"loss": {"_target_": target}})
     with pytest.raises(UsageError, match=r"refused|does not exist"):
-        config.refuse_foreign_targets(node)
         config.locate(target, "loss")
+
+
+def test_foreign_targets_are_refused_before_anything_is_imported():
+    with pytest.raises(UsageError, match="refused"):
+        config.refuse_foreign_targets(OmegaConf.create({"loss": {"_target_": "antigravity.fly"}}))
 
 
 def test_targets_are_found_at_any_depth():

@@ -84,7 +84,7 @@ def test_somebody_elses_config_runs_no_code_of_theirs(dpot, tmp_path):
         (
             "# @package _global_\nloss:\n  _target_: os.system\n  command: touch OWNED\n",
             "# @package _global_\nloss:\n  _target_: dpot.tasks.base.abc.ABC\n",
-            "# @package _global_\nhydra:\n  callbacks:\n    evil:\n      _target_: os.system\n      command: touch OWNED\n",
+            "# @package _global_\nhydra:\n  callbacks:\n    evil:\n      _target_: os.system\n",
             "# @package _global_\nhydra:\n  job_logging:\n    handlers:\n      console:\n        (): os.system\n",
             "# @package _global_\ntask:\n  nested:\n    - _target_: subprocess.run\n",
         )

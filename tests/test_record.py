@@ -55,7 +55,7 @@ def test_two_processes_do_not_work_in_one_directory(tmp_path):
 
 
 def test_a_record_that_names_a_missing_file_is_not_written(tmp_path):
-    with pytest.raises(DataError, match="samples.png"):
+    with pytest.raises(DataError, match=r"samples\.png"):
         Record({}, {}, {}, {}, {"samples": "samples.png"}).save(tmp_path)
     assert not (tmp_path / "record.json").exists()
 

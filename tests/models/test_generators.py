@@ -36,7 +36,10 @@ def test_synthesize_gives_unit_pixels_and_balanced_labels(model, classes, shape,
 @pytest.mark.parametrize("size", [1, 2, 7, 14])
 def test_bilinear_map_equals_torch(size):
     x = torch.randn(3, 4, size, size, requires_grad=True)
-    ours, theirs = BilinearUpsample(size)(x), F.interpolate(x, scale_factor=2, mode="bilinear", align_corners=False)
+    ours, theirs = (
+        BilinearUpsample(size)(x),
+        F.interpolate(x, scale_factor=2, mode="bilinear", align_corners=False),
+    )
     torch.testing.assert_close(ours, theirs, atol=1e-6, rtol=1e-5)
     weight = torch.randn_like(ours)
     (a,) = torch.autograd.grad((ours * weight).sum(), x, retain_graph=True)
