@@ -200,7 +200,7 @@ def _warm_up(job: Job, stream: torch.cuda.Stream) -> list[torch.Generator]:
     current = torch.cuda.current_stream(job.device)
     snapshot = Snapshot(job)
     drawn: list[torch.Generator] = []
-    homes: dict[str, int] = {}
+    homes = _addresses(job)
     for run in range(WARM_UP_RUNS):
         last = run == WARM_UP_RUNS - 1
         stream.wait_stream(current)
@@ -215,11 +215,15 @@ def _warm_up(job: Job, stream: torch.cuda.Stream) -> list[torch.Generator]:
             current.wait_stream(stream)
             drawn = snapshot.drawn()
             snapshot.restore()
-        now = {name: tensor.data_ptr() for name, tensor in job.live_tensors().items()}
-        if homes and (moved := [name for name in now if now[name] != homes.get(name)]):
+        now = _addresses(job)
+        if moved := [name for name in now if now[name] != homes.get(name, now[name])]:
             raise NotCapturable(f"the step replaces {moved[0]} instead of writing into it")
         homes = now
     return drawn
+
+
+def _addresses(job: Job) -> dict[str, int]:
+    return {name: tensor.data_ptr() for name, tensor in job.live_tensors().items()}
 
 
 @contextlib.contextmanager

@@ -5,18 +5,11 @@ from __future__ import annotations
 import sys
 import time
 from collections.abc import Mapping
-from typing import Literal
+from typing import TYPE_CHECKING, Literal
 
-from rich.console import Console
-from rich.progress import (
-    BarColumn,
-    MofNCompleteColumn,
-    TaskID,
-    TextColumn,
-    TimeElapsedColumn,
-    TimeRemainingColumn,
-)
-from rich.progress import Progress as RichProgress
+if TYPE_CHECKING:
+    from rich.progress import Progress as Bars
+    from rich.progress import TaskID
 
 PLAIN_SECONDS = 10.0  # a log file wants a line now and then, not thousands
 
@@ -35,6 +28,22 @@ def _figures(metrics: Mapping[str, float]) -> str:
     return " ".join(f"{name}={value:.4g}" for name, value in metrics.items())
 
 
+def _bars() -> Bars:
+    from rich import progress  # only here: lines and silence do not need rich
+    from rich.console import Console
+
+    return progress.Progress(
+        progress.TextColumn("{task.description}"),
+        progress.BarColumn(),
+        progress.MofNCompleteColumn(),
+        progress.TextColumn("{task.fields[speed]}"),
+        progress.TimeElapsedColumn(),
+        progress.TimeRemainingColumn(),
+        progress.TextColumn("{task.fields[figures]}"),
+        console=Console(file=sys.stderr),
+    )
+
+
 class Progress:
     """Where training tells how far it is; several jobs may share one (a bar each).
 
@@ -42,9 +51,8 @@ class Progress:
     """
 
     def __init__(self, style: Literal["auto", "bar", "lines", "silent"] = "auto") -> None:
-        self._console = Console(file=sys.stderr)
-        self.style = style if style != "auto" else ("bar" if self._console.is_terminal else "lines")
-        self._bars: RichProgress | None = None
+        self.style = style if style != "auto" else ("bar" if sys.stderr.isatty() else "lines")
+        self._bars: Bars | None = None
         self._open = 0
 
     def open(self, name: str, total: int, done: int) -> Line:
@@ -52,16 +60,7 @@ class Progress:
         task: TaskID | None = None
         if self.style == "bar":
             if self._bars is None:
-                self._bars = RichProgress(
-                    TextColumn("{task.description}"),
-                    BarColumn(),
-                    MofNCompleteColumn(),
-                    TextColumn("{task.fields[speed]}"),
-                    TimeElapsedColumn(),
-                    TimeRemainingColumn(),
-                    TextColumn("{task.fields[figures]}"),
-                    console=self._console,
-                )
+                self._bars = _bars()
                 self._bars.start()
             task = self._bars.add_task(name, total=total, completed=done, speed="", figures="")
         self._open += 1
