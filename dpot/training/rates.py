@@ -47,7 +47,6 @@ class LearningRates:
         self._device = device
         self._factors = torch.ones(capacity, device=device)
         self._host: list[float] = []
-        self._next = 0
         self._on_device: dict[tuple[str, int], Tensor] = {}
         self.adopt()
 
@@ -74,11 +73,14 @@ class LearningRates:
         if self._constant:
             return
         factors = self._schedule(torch.arange(step, step + n, dtype=torch.float64))
-        self._host, self._next = factors.tolist(), 0
+        self._host = factors.tolist()
         self._factors[:n].copy_(factors)
 
     def apply(self, position: Tensor) -> None:
-        """Set the rates of the step at `position` (a device counter within the chunk). No synchronisation."""
+        """Set the rates of the step at `position` (a device counter within the chunk).
+
+        No synchronisation, but for optimizers on CUDA that cannot be captured: they want a plain number.
+        """
         if self._constant:
             return
         if self._on_device:
@@ -86,8 +88,7 @@ class LearningRates:
             for key, rate in self._on_device.items():
                 torch.mul(factor, self._bases[key], out=rate)
         if len(self._on_device) < len(self._bases):
-            factor_now = self._host[min(self._next, len(self._host) - 1)]
-            self._next += 1
+            factor_now = self._host[int(position)]
             for (name, i), base in self._bases.items():
                 if (name, i) not in self._on_device:
                     self._optimizers[name].param_groups[i]["lr"] = base * factor_now

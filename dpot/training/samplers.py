@@ -143,7 +143,8 @@ class Poisson(Sampler):
     room for the smallest number `batch` with P(K > batch) ≤ overflow; should more be drawn, a uniform subset
     of them is kept. Whether that happens depends on no record's value. Records dropped only shrink the sum,
     so sensitivity holds; the sampling law differs by total variation ≤ overflow per step, that is
-    δ grows by at most (1+e^ε)·T·overflow (with 2^-64, T=3.4 million and ε=10: 4e-9).
+    δ grows by at most (1+e^ε)·T·overflow (with 2^-64, T=3.4 million and ε=10: 4e-9). As everywhere with this
+    adjacency, N and the rate count as public.
     """
 
     name = "poisson"
