@@ -95,8 +95,8 @@ def resize_array(images: np.ndarray, size: int) -> np.ndarray:
         raise DataError("images without pixels cannot be resized")
     out = np.empty((*images.shape[:2], size, size), images.dtype)
     for start in range(0, len(images), 4096):
-        x = torch.from_numpy(np.ascontiguousarray(images[start : start + 4096]))
-        y = F.interpolate(x.float(), (size, size), mode="bilinear", antialias=True)
+        x = torch.from_numpy(images[start : start + 4096].astype(np.float32, order="C"))
+        y = F.interpolate(x, (size, size), mode="bilinear", antialias=True)
         y = y.round().clamp(0, 255) if images.dtype == np.uint8 else y.clamp(0, 1)
         out[start : start + 4096] = y.numpy().astype(images.dtype)
     return out

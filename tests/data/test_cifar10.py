@@ -61,14 +61,14 @@ def test_the_published_checksum_is_asked_for(tmp_path: Path, rows: dict[str, np.
 def test_a_batch_is_missing(tmp_path: Path, rows: dict[str, np.ndarray]) -> None:
     del rows[TRAIN[2]]
     write_archive(tmp_path / "cifar10" / ARCHIVE, rows)
-    with pytest.raises(DataError, match="no data_batch_3.bin"):
+    with pytest.raises(DataError, match=r"no data_batch_3\.bin"):
         Small().load(tmp_path)
 
 
 def test_a_batch_is_short(tmp_path: Path, rows: dict[str, np.ndarray]) -> None:
     rows[TEST] = rows[TEST][:3]
     write_archive(tmp_path / "cifar10" / ARCHIVE, rows)
-    with pytest.raises(DataError, match="no test_batch.bin of 12,292 bytes"):
+    with pytest.raises(DataError, match=r"no test_batch\.bin of 12,292 bytes"):
         Small().load(tmp_path)
 
 

@@ -85,7 +85,7 @@ def test_truncated_is_reported_by_name(tmp_path: Path, write_idx: WriteIdx) -> N
     generate(tmp_path / "mnist", write_idx)
     path = tmp_path / "mnist" / "train-images-idx3-ubyte.gz"
     path.write_bytes(path.read_bytes()[:-100])
-    with pytest.raises(DataError, match="train-images-idx3-ubyte.gz: truncated"):
+    with pytest.raises(DataError, match=r"train-images-idx3-ubyte\.gz: truncated"):
         Small().load(tmp_path)
 
 
@@ -95,7 +95,7 @@ def test_mislabelled_is_reported_by_name(tmp_path: Path, write_idx: WriteIdx) ->
     labels[7] = 10
     content = write_idx(tmp_path / "mnist" / "train-labels-idx1-ubyte.gz", labels)
     Small.contents["train-labels-idx1-ubyte"] = hashlib.sha256(content).hexdigest()
-    with pytest.raises(DataError, match="train-labels-idx1-ubyte.gz: mislabelled: record 7 has label 10"):
+    with pytest.raises(DataError, match=r"train-labels-idx1-ubyte\.gz: mislabelled: record 7 has label 10"):
         Small().load(tmp_path)
 
 
@@ -103,7 +103,7 @@ def test_images_and_labels_swapped(tmp_path: Path, write_idx: WriteIdx) -> None:
     generate(tmp_path / "mnist", write_idx)
     folder = tmp_path / "mnist"
     shutil.copy(folder / "t10k-labels-idx1-ubyte.gz", folder / "train-labels-idx1-ubyte.gz")
-    with pytest.raises(DataError, match="train-labels-idx1-ubyte.gz: holds 10 values, not 20"):
+    with pytest.raises(DataError, match=r"train-labels-idx1-ubyte\.gz: holds 10 values, not 20"):
         Small().load(tmp_path)
 
 
@@ -192,7 +192,11 @@ def test_two_processes_on_an_empty_cache(tmp_path: Path, write_idx: WriteIdx) ->
         subprocess.Popen([sys.executable, "-c", program], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
         for _ in range(2)
     ]
-    answers = [child.communicate("go\n", timeout=120)[0] for child in children]
+    for child in children:
+        assert child.stdin is not None
+        child.stdin.write("go\n")
+        child.stdin.flush()
+    answers = [child.communicate(timeout=120)[0] for child in children]
     assert [child.returncode for child in children] == [0, 0]
     assert answers[0] == answers[1]
 
