@@ -40,7 +40,7 @@ def test_formats(tmp_path: Path, name: str) -> None:
         {
             "age": [31, 42, 53, 64],
             "pay": [1.5, 2.5, 3.5, 4.5],
-            "happy": [True, False, True, True],
+            "fit": [True, False, True, True],
             "label": [5, 7, 5, 7],
         }
     )
