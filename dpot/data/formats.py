@@ -166,7 +166,7 @@ def check_features(values: np.ndarray, path: Path) -> np.ndarray:
     if values.ndim != 2 or 0 in values.shape or values.dtype.kind not in "fiu":
         raise refuse(path, f"features must be numbers of shape N×d, not {values.dtype} {values.shape}")
     with np.errstate(over="ignore"):
-        values = values.astype(np.float32)
+        values = values.astype(np.float32, copy=False)
     bad = np.flatnonzero(~np.isfinite(values).all(axis=1))
     if len(bad):
         raise refuse(path, f"record {bad[0]} holds a value that is not a finite number")
@@ -179,7 +179,7 @@ def check_image_values(images: np.ndarray, path: Path) -> np.ndarray:
         return images
     if images.dtype.kind != "f":
         raise refuse(path, f"images must be uint8 or floats in [0, 1], not {images.dtype}")
-    images = images.astype(np.float32)
+    images = images.astype(np.float32, copy=False)
     if images.size and not (np.isfinite(images).all() and images.min() >= 0 and images.max() <= 1):
         raise refuse(path, "float images must lie in [0, 1] (divide by 255?)")
     return images

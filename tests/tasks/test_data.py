@@ -81,6 +81,16 @@ def test_every_node_passes_the_checks_of_the_launcher() -> None:
     assert set(catalogue()) == NAMES
 
 
+@pytest.mark.parametrize("bounds", [None, [0, 1], [[0, 1], [-2.5, 3]]])
+def test_bounds_pass_the_checks_of_the_launcher(bounds: Any) -> None:
+    node = OmegaConf.load(config.CONF_DIR / "dataset" / "table.yaml")
+    node["bounds"] = bounds
+    cfg = OmegaConf.create({"dataset": node})
+    assert isinstance(cfg, DictConfig)
+    config.check(cfg)
+    assert config.instantiate(cfg.dataset, "dataset").bounds == bounds
+
+
 @pytest.mark.parametrize(
     ("name", "key", "value", "why"),
     [
