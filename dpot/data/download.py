@@ -55,6 +55,7 @@ def fetch(remote: Remote, target: Path) -> Path:
             return target
         if os.environ.get("DPOT_OFFLINE", "") not in ("", "0"):
             raise DataError(f"{target.name} is not at hand and DPOT_OFFLINE forbids to download it")
+        created = [p for p in (target.parent, *target.parent.parents) if not p.exists()]
         with writable(target.parent):
             target.parent.mkdir(parents=True, exist_ok=True)
         part = target.with_name(f".{target.name}.part")
@@ -70,6 +71,9 @@ def fetch(remote: Remote, target: Path) -> Path:
             finally:
                 with suppress(OSError):
                     part.unlink()
+        for folder in created:  # a failed download leaves no trace, not even an empty folder
+            with suppress(OSError):
+                folder.rmdir()
     raise DataError(f"{target.name} could not be downloaded ({'; '.join(reasons)})")
 
 

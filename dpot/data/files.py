@@ -76,9 +76,13 @@ def download_root(data_root: str | Path | None) -> Path:
     given = given_root(data_root)
     if given is None:
         return cache_root() / "downloads"
-    try:  # ask the file system itself: permission bits do not know read-only mounts
-        given.mkdir(parents=True, exist_ok=True)
-        with tempfile.TemporaryFile(dir=given):
+    try:
+        # A folder whose mode lets nobody write is meant to stay as it is, also where root could write.
+        existing = next(p for p in (given, *given.parents) if p.exists())
+        if not existing.stat().st_mode & 0o222:
+            return cache_root() / "downloads"
+        # Beyond that, ask the file system itself: permission bits do not know read-only mounts.
+        with tempfile.TemporaryFile(dir=existing):
             return given
     except OSError:
         return cache_root() / "downloads"

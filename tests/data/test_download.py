@@ -130,6 +130,13 @@ def test_a_bad_mirror_leaves_nothing_and_the_next_is_tried(server: Server, tmp_p
     assert (tmp_path / "file").read_bytes() == CONTENT
 
 
+def test_a_failed_download_leaves_no_folder(server: Server, tmp_path: Path) -> None:
+    (tmp_path / "root").mkdir()
+    with pytest.raises(DataError, match="answered 404"):
+        fetch(remote(server, "missing"), tmp_path / "root" / "new" / "set" / "file")
+    assert list((tmp_path / "root").iterdir()) == []
+
+
 def test_nobody_listens(server: Server, tmp_path: Path) -> None:
     with Server() as other:
         url = other.url("good")

@@ -113,12 +113,20 @@ def test_the_environment_names_the_root(tmp_path: Path, monkeypatch: pytest.Monk
 def test_downloads_go_to_the_root_if_it_can_be_written(tmp_path: Path, cache: Path) -> None:
     assert files.download_root(tmp_path / "new") == tmp_path / "new"
     assert files.download_root(None) == cache / "downloads"
-    readonly = Path("/proc") if os.geteuid() == 0 else tmp_path / "readonly"
-    if os.geteuid() != 0:
-        readonly.mkdir(mode=0o555)
-    assert files.download_root(readonly) == cache / "downloads"
+    assert not (tmp_path / "new").exists()  # asking creates nothing
     (tmp_path / "file").touch()
     assert files.download_root(tmp_path / "file") == cache / "downloads"
+
+
+def test_a_read_only_root_is_left_alone_even_by_root(tmp_path: Path, cache: Path) -> None:
+    readonly = tmp_path / "readonly"
+    readonly.mkdir(mode=0o555)
+    before = readonly.stat().st_mtime_ns
+    assert files.download_root(readonly) == cache / "downloads"
+    assert files.download_root(readonly / "below") == cache / "downloads"
+    assert readonly.stat().st_mtime_ns == before
+    # a file system that takes no files although its mode says otherwise
+    assert files.download_root("/proc/self") == cache / "downloads"
 
 
 def test_an_unreadable_file_is_named(tmp_path: Path) -> None:
