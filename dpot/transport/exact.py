@@ -49,11 +49,11 @@ def exact_wasserstein(
 ) -> Tensor:
     """W_p(x, y), differentiable in the points (the plan is held fixed); its gradient at equality is zero."""
     plan = exact_plan(x, y, p, x_weights, y_weights)
-    used = plan > 0
-    # entries off the plan are replaced before the root, so that coinciding points give no infinite slope
-    squares = (x.unsqueeze(1) - y.unsqueeze(0))[used].square().sum(-1)
+    row, column = plan.nonzero(as_tuple=True)  # at most n + m - 1 pairs: no n×m×d tensor
+    squares = (x[row] - y[column]).square().sum(-1)
+    # coinciding points are taken out before the root, which would give them an infinite slope
     distances = torch.where(squares > 0, torch.where(squares > 0, squares, 1.0).sqrt(), 0.0)
-    power = (plan[used] * distances**p).sum()
+    power = (plan[row, column] * distances**p).sum()
     return torch.where(power > 0, torch.where(power > 0, power, 1.0) ** (1 / p), 0.0)
 
 

@@ -34,13 +34,13 @@ from dpot.transport.checks import check_pair, normalised_weights
 class Converged:
     """Solve at temperature ε until the marginals' L1 error is at most `tolerance` (float32 reaches about 1e-4).
 
-    It reads the error back from the device: not for CUDA graphs. Annealing from `diameter` only speeds up the start.
+    It reads the error back from the device: not for CUDA graphs. Annealing, from the largest cost, only speeds up the
+    start.
     """
 
     epsilon: float
     tolerance: float = 1e-6
     max_iterations: int = 10_000
-    diameter: float | None = None
 
 
 Schedule = Sequence[float] | Converged
@@ -101,12 +101,13 @@ def sinkhorn_cost(
     if x_weights is not None or y_weights is not None:
         log_a = _log_weights(x_weights, x, "x_weights")
         log_b = _log_weights(y_weights, y, "y_weights")
+    itself = x is y and x_weights is y_weights
     if x.ndim == 3:
-        return _EnvelopeCost.apply(x, y, log_a, log_b, schedule, float(l2), float(l1))
+        return _EnvelopeCost.apply(x, y, log_a, log_b, schedule, float(l2), float(l1), itself)
     if log_a is not None and log_b is not None:
         log_a, log_b = log_a.unsqueeze(0), log_b.unsqueeze(0)
     batch = (x.unsqueeze(0), y.unsqueeze(0), log_a, log_b)
-    return _EnvelopeCost.apply(*batch, schedule, float(l2), float(l1)).squeeze(0)
+    return _EnvelopeCost.apply(*batch, schedule, float(l2), float(l1), itself).squeeze(0)
 
 
 def sinkhorn_divergence(x: Tensor, y: Tensor, schedule: Schedule, l2: float = 1.0, l1: float = 0.0) -> Tensor:
@@ -147,10 +148,10 @@ def semi_debiased_sinkhorn(
 
 
 def _combine(terms: Sequence[tuple[Tensor, Tensor, float]], schedule: Schedule, l2: float, l1: float) -> Tensor:
-    """Σ coefficient·W(x, y); problems of one shape are solved in one batch, that is in one launch on a GPU."""
+    """Σ coefficient·W(x, y); annealed problems of one shape go in one batch, that is in one launch on a GPU."""
     for x, y, _ in terms:
         check_pair(x, y, dims=(2,))
-    if len({(x.shape, y.shape) for x, y, _ in terms}) == 1:
+    if len({(x.shape, y.shape) for x, y, _ in terms}) == 1 and not isinstance(schedule, Converged):
         x = torch.stack([x for x, _, _ in terms])
         y = torch.stack([y for _, y, _ in terms])
         coefficients = tuple(coefficient for _, _, coefficient in terms)
@@ -171,11 +172,12 @@ class _EnvelopeCost(torch.autograd.Function):
         schedule: Schedule,
         l2: float,
         l1: float,
+        itself: bool,
     ) -> Tensor:
         fused = kernels.fits_sinkhorn(x, y) and not isinstance(schedule, Converged)
         cost = (kernels if fused else solvers).ground_cost(x, y, l2, l1)
         if isinstance(schedule, Converged):
-            solution = _converge(x, y, cost, schedule, log_a, log_b)
+            solution = _converge(cost, schedule, log_a, log_b, itself)
             epsilon = schedule.epsilon
         else:
             solution = (kernels if fused else solvers).annealed_potentials(cost, schedule, log_a, log_b)
@@ -195,17 +197,18 @@ class _EnvelopeCost(torch.autograd.Function):
             grad_x = gradient(x, y, cost, f, g_before, *ctx.constants, log_a, log_b, slope)
         if ctx.needs_input_grad[1]:
             grad_y = gradient(y, x, cost.mT, g, f_before, *ctx.constants, log_b, log_a, slope)
-        return grad_x, grad_y, None, None, None, None, None
+        return grad_x, grad_y, *(None,) * 6
 
 
 def _converge(
-    x: Tensor, y: Tensor, cost: Tensor, rule: Converged, log_a: Tensor | None, log_b: Tensor | None
+    cost: Tensor, rule: Converged, log_a: Tensor | None, log_b: Tensor | None, itself: bool
 ) -> solvers.Potentials:
-    largest = float(cost.max()) if rule.diameter is None else rule.diameter
-    temperatures = annealed_temperatures(max(largest, rule.epsilon), rule.epsilon)
-    solution, error = solvers.converged_potentials(
-        cost, temperatures, log_a, log_b, tolerance=rule.tolerance, max_iterations=rule.max_iterations
-    )
+    temperatures = annealed_temperatures(max(float(cost.max()), rule.epsilon), rule.epsilon)
+    limits: dict[str, Any] = {"tolerance": rule.tolerance, "max_iterations": rule.max_iterations}
+    if itself:
+        solution, error = solvers.converged_self_potentials(cost, temperatures, log_a, **limits)
+    else:
+        solution, error = solvers.converged_potentials(cost, temperatures, log_a, log_b, **limits)
     if not error <= rule.tolerance:
         raise UsageError(
             f"Sinkhorn stopped after {rule.max_iterations} iterations with marginal error {error:.1e} > "

@@ -189,14 +189,16 @@ def envelope_gradient_kernel(
     x_tile = tl.load(x + b * x_batch + i[:, None] * d + k[None, :], mask=tile, other=0.0)
     f_tile = tl.load(f + b * n + i, mask=i < n, other=0.0)
     total = tl.zeros((BLOCK_I, BLOCK_J, BLOCK_D), tl.float32)
+    mass = tl.zeros((BLOCK_I, BLOCK_J), tl.float32)
     for start in range(0, m, BLOCK_J):
         j = start + tl.arange(0, BLOCK_J)
         inside = (i < n)[:, None] & (j < m)[None, :]
         c = tl.load(cost + b * n * m + i[:, None] * cost_i + j[None, :] * cost_j, mask=inside, other=0.0)
         g_tile = tl.load(g + b * m + j, mask=j < m, other=0.0)
         weight_b = _log_weights(log_b + b * m, j, m, uniform_b, WEIGHTED)
-        exponent = (f_tile[:, None] + g_tile[None, :] - c) / epsilon + weight_b[None, :]
+        exponent = (f_tile[:, None] + (g_tile[None, :] - c)) / epsilon + weight_b[None, :]
         plan = tl.where(inside, tl.exp(exponent), 0.0)
+        mass += plan
         y_tile = tl.load(
             y + b * y_batch + j[:, None] * d + k[None, :], mask=(j < m)[:, None] & (k < d)[None, :], other=0.0
         )
@@ -204,6 +206,7 @@ def envelope_gradient_kernel(
         sign = tl.where(difference > 0, 1.0, tl.where(difference < 0, -1.0, 0.0))
         total += plan[:, :, None] * (2.0 * l2 * difference + l1 * sign)
     weight_a = _log_weights(log_a + b * n, i, n, uniform_a, WEIGHTED)
-    scale = tl.exp(weight_a) * tl.load(slope + b * slope_batch)
+    # f is rounded at its own scale, which ε divides: dividing by the sum makes the rows right to the last digits
+    scale = tl.exp(weight_a) * tl.load(slope + b * slope_batch) / tl.sum(mass, axis=1)
     result = tl.sum(total, axis=1) * scale[:, None]
     tl.store(gradient + b * n * d + i[:, None] * d + k[None, :], result, mask=tile)

@@ -1,0 +1,94 @@
+"""The Triton kernels against their plain-torch twins in double precision, on the CPU by Triton's interpreter.
+
+Run with TRITON_INTERPRET=1 in a process of its own (test_kernels.py does): the switch must be set before Triton loads.
+"""
+
+import pytest
+import torch
+
+from dpot.transport import annealed_temperatures, kernels, sliced, solvers
+
+
+def double(tensor):
+    return None if tensor is None else tensor.double()
+
+
+def log_weights(batch, n):
+    weights = torch.rand(batch, n) + 0.05
+    weights[:, 0] = 0  # a padded point
+    return (weights / weights.sum(-1, keepdim=True)).log()
+
+
+# resident (padded to at most 64×128) and streamed sizes, edges, one point, batches; few, since it is slow
+PROBLEMS = [
+    (1, 50, 50, 94, 1.0, False),
+    (2, 7, 13, 33, 2.0, True),
+    (2, 1, 5, 3, 1.0, False),
+    (1, 65, 130, 5, 0.0, True),
+    (1, 130, 65, 5, 1.0, False),
+]
+
+
+@pytest.mark.parametrize(("batch", "n", "m", "d", "l1", "weighted"), PROBLEMS)
+def test_sinkhorn_kernels_agree_with_their_twins(batch, n, m, d, l1, weighted):
+    torch.manual_seed(n * m + d)
+    x, y, slope = torch.rand(batch, n, d) * 2 - 1, torch.rand(batch, m, d) * 2 - 1, torch.randn(batch)
+    log_a, log_b = (log_weights(batch, n), log_weights(batch, m)) if weighted else (None, None)
+    temperatures = annealed_temperatures(2 * d**0.5, 0.5, scaling=0.25)
+
+    cost = kernels.ground_cost(x, y, 1.0, l1)
+    expected_cost = solvers.ground_cost(x.double(), y.double(), 1.0, l1)
+    torch.testing.assert_close(cost.double(), expected_cost, rtol=1e-5, atol=1e-5)
+
+    solution = kernels.annealed_potentials(cost, temperatures, log_a, log_b)
+    expected = solvers.annealed_potentials(expected_cost, temperatures, double(log_a), double(log_b))
+    for ours, twin in zip(solution, expected, strict=True):
+        assert (ours - twin).norm() <= 1e-5 * twin.norm()
+
+    constants = (temperatures[-1], 1.0, l1)
+    for ours, twin in (
+        (
+            kernels.envelope_gradient(x, y, cost, solution.f, solution.g_before, *constants, log_a, log_b, slope),
+            solvers.envelope_gradient(
+                x.double(), y.double(), expected_cost, expected.f, expected.g_before, *constants,
+                double(log_a), double(log_b), slope.double(),
+            ),
+        ),
+        (
+            kernels.envelope_gradient(y, x, cost.mT, solution.g, solution.f_before, *constants, log_b, log_a, slope),
+            solvers.envelope_gradient(
+                y.double(), x.double(), expected_cost.mT, expected.g, expected.f_before, *constants,
+                double(log_b), double(log_a), slope.double(),
+            ),
+        ),
+    ):  # fmt: skip
+        assert (ours - twin).norm() <= 1e-4 * twin.norm()
+
+
+def test_one_cloud_against_many_needs_no_copy():
+    x, y = torch.rand(1, 9, 12), torch.rand(3, 11, 12)
+    expected = solvers.ground_cost(x.expand(3, 9, 12), y, 1.0, 1.0)
+    torch.testing.assert_close(kernels.ground_cost(x.expand(3, 9, 12), y, 1.0, 1.0), expected)
+
+
+@pytest.mark.parametrize(("n", "q"), [(1, 2.0), (2, 1.0), (16, 1.5), (17, 2.0), (33, 3.0), (100, 2.0)])
+def test_sorted_difference_agrees_with_its_twin(n, q):
+    torch.manual_seed(n)
+    x, y = torch.randn(2, 3, n), torch.randn(2, 3, n) * 2
+    y[0, 0] = x[0, 0].flip(-1)  # equal up to order: value and gradient zero
+    ours = kernels.sorted_difference(x, y, q, True, True)
+    twin = sliced.sorted_difference(x.double(), y.double(), q, True, True)
+    for mine, other in zip(ours, twin, strict=True):
+        torch.testing.assert_close(mine.double(), other, rtol=2e-5, atol=1e-6)
+    assert ours[0][0, 0] == 0
+
+
+def test_gradients_that_are_not_needed_are_not_made_and_nan_is_passed_on():
+    x, y = torch.randn(2, 5), torch.randn(2, 5)
+    x[1, 2] = float("nan")
+    value, grad_x, grad_y = kernels.sorted_difference(x, y, 2.0, False, True)
+    assert grad_x is None
+    assert torch.isfinite(value[0])
+    assert torch.isnan(value[1])
+    assert torch.isfinite(grad_y[0]).all()
+    assert torch.isnan(grad_y[1]).any()
