@@ -1,0 +1,190 @@
+"""Whichever is missing: the noise, ε, δ or the number of releases.
+
+A mechanism to calibrate is a function from σ to the event of one release. ε falls with σ, and what comes back
+always keeps the target: the search ends on the private side of the root.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping
+from functools import cache
+
+import numpy as np
+from scipy import optimize
+
+from dpot.privacy.accountants import own_delta, own_epsilon
+from dpot.privacy.budget import Budget
+from dpot.privacy.conversion import Conversion, Floats, conversion_cost, epsilon_from_rdp
+from dpot.privacy.errors import POSITIVE, PROBABILITY, CalibrationFailed, number, whole
+from dpot.privacy.events import DiscreteGaussian, Event, Laplace, SelfComposed
+from dpot.privacy.pld import composed_pld, default_discretisation
+from dpot.privacy.rdp import FEW_ORDERS, ORDERS, Pricing, effective_noise_multiplier, rdp, rdp_on_grid
+from dpot.privacy.sensitivity import Bound
+
+Release = Callable[[float], Event]
+
+_SMALLEST, _LARGEST = 1e-4, 1e7  # noise outside this is a slip of units
+_TOLERANCE = 1e-9  # of log σ
+_MOST_STEPS = 1e12
+
+
+def find_epsilon(event: Event, steps: int, budget: Budget) -> float:
+    """ε at the budget's δ after `steps` releases."""
+    delta = number("delta", budget.delta, PROBABILITY)
+    return own_epsilon({event: whole("steps", steps)}, delta, *_terms(budget))
+
+
+def find_delta(event: Event, steps: int, budget: Budget) -> float:
+    """δ at the budget's ε after `steps` releases.
+
+    With a bound that holds with high probability the price itself depends on δ, and δ is searched for.
+    """
+    epsilon, spending = number("epsilon", budget.epsilon, POSITIVE), {event: whole("steps", steps)}
+    if Pricing.of(budget.bound, 0.5).failure is None:
+        return own_delta(spending, epsilon, *_terms(budget))
+
+    def gap(log_delta: float) -> float:
+        return own_epsilon(spending, math.exp(log_delta), *_terms(budget)) - epsilon
+
+    return math.exp(_private_root(gap, math.log(1e-30), math.log(0.99), "delta"))
+
+
+def find_sigma(release: Release, steps: int, budget: Budget) -> float:
+    """The least σ that keeps (ε, δ) over `steps` releases, to a relative 1e-8 on the private side.
+
+    Most targets have their best order below 64, where a curve costs a tenth; the others take the whole grid.
+    """
+    epsilon, steps = number("epsilon", budget.epsilon, POSITIVE), whole("steps", steps)
+    pricing = budget.pricing
+
+    def own(event: Event) -> float:
+        return own_epsilon({event: steps}, number("delta", budget.delta, PROBABILITY), *_terms(budget))
+
+    def spent(event: Event) -> float:
+        if effective_noise_multiplier(event) is not None:
+            return own(event)
+        value, order = _epsilon_on(FEW_ORDERS, event, steps, pricing, budget)
+        return value if order < FEW_ORDERS[-4] else _epsilon_on(ORDERS, event, steps, pricing, budget)[0]
+
+    @cache
+    def gap(log_sigma: float) -> float:
+        return math.log(max(spent(release(math.exp(log_sigma))), 1e-300) / epsilon)
+
+    log_sigma = _private_root(gap, *_bracket(gap), "sigma")
+    if any(isinstance(atom, DiscreteGaussian | Laplace) for atom, _ in release(1.0).atoms()):
+        # integer and Laplace noise: the loss distribution, dear but tighter, settles what the curve bracketed
+        return math.exp(
+            _private_root(lambda s: own(release(math.exp(s))) - epsilon, log_sigma - 0.7, log_sigma, "sigma", 1e-6)
+        )
+    return math.exp(log_sigma)
+
+
+def _terms(budget: Budget) -> tuple[Bound, Conversion]:
+    return budget.bound, budget.conversion
+
+
+def _epsilon_on(orders: Floats, event: Event, steps: int, pricing: Pricing, budget: Budget) -> tuple[float, float]:
+    return epsilon_from_rdp(orders, steps * rdp(event, orders, pricing), pricing.delta, budget.conversion)
+
+
+def find_steps(event: Event, budget: Budget, spending: Mapping[Event, int] | None = None) -> int:
+    """The most releases of the event that (ε, δ) allows, after what is already spent; 0 if not one."""
+    epsilon, delta = number("epsilon", budget.epsilon, POSITIVE), number("delta", budget.delta, PROBABILITY)
+    pricing, before = budget.pricing, dict(spending or {})
+
+    def kept(steps: int) -> bool:
+        after = {**before, event: before.get(event, 0) + steps}
+        return own_epsilon(after, delta, *_terms(budget)) <= epsilon
+
+    if not kept(1):
+        return 0
+    # At each order ε is linear in the number of releases, which gives the Rényi answer in closed form.
+    price = rdp_on_grid(event, pricing)
+    spent = sum((n * rdp_on_grid(e, pricing) for e, n in before.items()), np.zeros_like(price))
+    room = epsilon - spent - conversion_cost(ORDERS, pricing.delta, budget.conversion)
+    most = float(np.max(room / np.maximum(price, 1e-300)))
+    if most > _MOST_STEPS:
+        raise CalibrationFailed(f"more than {_MOST_STEPS:g} steps are allowed: the noise is out of proportion")
+    low, high = 1, max(2, math.floor(most) + 1)
+    while kept(high):  # where an accountant tighter than the curve applies
+        low, high = high, 2 * high
+    low = max(low, math.floor(most) - 1) if math.floor(most) > 2 and kept(math.floor(most) - 1) else low
+    while high - low > 1:
+        middle = (low + high) // 2
+        low, high = (middle, high) if kept(middle) else (low, middle)
+    return low
+
+
+def find_sigma_by_pld(release: Release, steps: int, epsilon: float, delta: float) -> float:
+    """The least σ by the loss distribution, to a relative 5e-5 on the private side.
+
+    A loss distribution costs seconds, so few are computed. The Rényi curve brackets the answer from above; coarse
+    discretisations, which overstate δ by an amount that grows with the square of their width, bring it near; one or
+    two fine ones settle it. What is solved for is δ at ε: its logarithm is smooth in log σ, and reading it off needs
+    no search.
+    """
+    delta, epsilon = number("delta", delta, PROBABILITY), number("epsilon", epsilon, POSITIVE)
+    upper = math.log(find_sigma(release, steps, Budget(epsilon, delta, conversion="tight")))
+    fine = default_discretisation(release(math.exp(upper)))
+
+    @cache
+    def gap(log_sigma: float, width: int) -> float:
+        event = SelfComposed(release(math.exp(log_sigma)), steps)
+        found = float(composed_pld(event, delta, width * fine).get_delta_for_epsilon(epsilon))
+        return math.log(max(found, 1e-300) / delta)
+
+    near, slope = _secant(lambda s: gap(s, 10), upper - 0.07, upper - 0.03)
+    by_width = (gap(near, 10) - gap(near, 5)) / (10**2 - 5**2)
+    here = near - (gap(near, 5) - (5**2 - 1) * by_width) / slope + 1e-5
+    value = gap(here, 1)
+    for _ in range(8):
+        if -5e-5 <= value / abs(slope) <= 0:
+            return math.exp(here)
+        there = min(here - value / slope + 5e-6, upper)
+        other = gap(there, 1)
+        slope = (other - value) / (there - here) if there != here else slope
+        here, value = there, other
+    return math.exp(upper)
+
+
+def _secant(gap: Callable[[float], float], here: float, there: float) -> tuple[float, float]:
+    """Near a root of a smooth decreasing function, and its slope there."""
+    value, other = gap(here), gap(there)
+    for _ in range(10):
+        slope = (other - value) / (there - here)
+        if not slope < 0:
+            raise CalibrationFailed("δ does not fall with the noise; the target is out of reach")
+        root = there - max(-0.5, min(0.5, other / slope))
+        here, value, there, other = there, other, root, gap(root)
+        if abs(other) < 0.05:
+            return there, (other - value) / (there - here)
+    raise CalibrationFailed("no sigma was found by the loss distribution; use the Rényi accountant")
+
+
+def _bracket(gap: Callable[[float], float]) -> tuple[float, float]:
+    """log σ around the root, by doubling steps from σ = 1."""
+    here, value, step = 0.0, gap(0.0), math.log(2)
+    while True:
+        there = here + math.copysign(step, value)
+        if not math.log(_SMALLEST) < there < math.log(_LARGEST):
+            raise CalibrationFailed(f"no sigma between {_SMALLEST:g} and {_LARGEST:g} keeps this budget")
+        other = gap(there)
+        if (other > 0) != (value > 0):
+            return min(here, there), max(here, there)
+        here, value, step = there, other, 2 * step
+
+
+def _private_root(
+    gap: Callable[[float], float], low: float, high: float, what: str, tolerance: float = _TOLERANCE
+) -> float:
+    """The root of a decreasing function between low and high, moved up until the function is not positive."""
+    if gap(high) > 0:
+        raise CalibrationFailed(f"no {what} keeps this budget")
+    if gap(low) <= 0:
+        return low
+    root = float(optimize.brentq(gap, low, high, xtol=tolerance, rtol=1e-12))
+    step = tolerance
+    while gap(root) > 0:
+        root, step = root + step, 2 * step
+    return root
