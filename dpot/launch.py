@@ -68,33 +68,32 @@ def main() -> None:
     except Exception as error:
         if debug:
             traceback.print_exc()
-        code = _finish_sweep(_is_json(arguments)) if SweepWatch.directory else 0
-        if not code:
-            print(f"dpot: {explain(error)}", file=sys.stderr)
-        sys.exit(code or _exit_code(error))
+        print(f"dpot: {explain(error)}", file=sys.stderr)
+        sys.exit(_exit_code(error))
 
 
 def job(cfg: DictConfig) -> None:
-    """One job: check its config, run its task, print or keep its answer."""
-    in_sweep = HydraConfig.initialized() and HydraConfig.get().mode == RunMode.MULTIRUN
-    place = Path(HydraConfig.get().runtime.output_dir) if in_sweep else None
+    """One job: check its config, run its task, print or keep its answer.
+
+    Nothing is raised to Hydra, which would add lines of its own; `Outcome` and job.json say what went wrong.
+    """
+    settings = HydraConfig.get()
+    overrides = list(settings.overrides.task)
+    place = Path(settings.runtime.output_dir) if settings.mode == RunMode.MULTIRUN else None
     try:
         with _stdout_to_stderr(cfg.output == "json"):
             answer = run(cfg)
     except Exception as error:
+        if cfg.debug:
+            traceback.print_exc()
+        Outcome.exit_code = _exit_code(error)
+        line = explain(error)
         if place:
-            line = explain(error)
-            overrides = list(HydraConfig.get().overrides.task)
-            _leave(place, {"overrides": overrides, "error": line, "exit_code": _exit_code(error)})
-            print(
-                f"dpot: job {HydraConfig.get().job.num} ({' '.join(overrides)}) failed: {line}",
-                file=sys.stderr,
-            )
-            if cfg.debug:
-                traceback.print_exc()
-        raise
+            _leave(place, {"overrides": overrides, "error": line, "exit_code": Outcome.exit_code})
+            line = f"job {settings.job.num} ({' '.join(overrides)}) failed: {line}"
+        print(f"dpot: {line}", file=sys.stderr)
+        return
     if place:
-        overrides = list(HydraConfig.get().overrides.task)
         _leave(place, {"overrides": overrides, "answer": answer.data, "exit_code": answer.exit_code})
     if cfg.output == "text":
         answer.show(Console(soft_wrap=not sys.stdout.isatty()))
@@ -244,6 +243,4 @@ def _finish_sweep(as_json: bool) -> int:
         print(dump({"jobs": jobs}))
     if failed:
         print(f"dpot: {len(failed)} of {len(jobs)} jobs failed", file=sys.stderr)
-        for j in failed:
-            print(f"dpot:   {' '.join(j['overrides'])}: {j['error']}", file=sys.stderr)
     return max((int(j["exit_code"]) for j in jobs), default=0)

@@ -47,7 +47,7 @@ def problem(model: nn.Module, device: torch.device, steps: int) -> Problem:
         generator=model.to(device),  # type: ignore[arg-type]
         budget=budget,
         ledger=Ledger(1e-5, None),
-        noise=NoiseSource(device),
+        noise=NoiseSource(device=device),
         random=generator,
         max_steps=steps,
     )

@@ -67,6 +67,16 @@ class RunningStatistics:
         return mean + self.shift, covariance
 
 
+def read_weights(path: Path) -> dict[str, Tensor]:
+    """The weights in a .safetensors or .pth file; no pickle is ever run."""
+    if path.suffix == ".safetensors":
+        from safetensors.torch import load_file
+
+        return load_file(path)
+    weights: dict[str, Tensor] = torch.load(path, map_location="cpu", weights_only=True)
+    return weights
+
+
 def inception(weights: Mapping[str, Tensor], device: torch.device | str) -> torch.nn.Module:
     """pytorch-fid's network with these weights (its classifier, which FID never uses, may be missing)."""
     from pytorch_fid import inception as source

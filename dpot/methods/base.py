@@ -121,7 +121,6 @@ class Method(ABC):
     """Trains the problem's generator. Reads its parameters from its config node, one file per method."""
 
     private: ClassVar[bool] = True
-    caveats: tuple[str, ...] = ()  # why a guarantee does not hold as printed; empty in sound mode
 
     @abstractmethod
     def fit(self, problem: Problem) -> Outcome:

@@ -68,7 +68,7 @@ class DPMERF(Method):
         frequencies = fourier_frequencies(
             self.features, images.shape[1], math.sqrt(self.kernel_variance), problem.random, problem.device
         )
-        multiplier = calibration.noise(lambda s: Gaussian(s), problem.budget, 1)
+        multiplier = calibration.find_sigma(Gaussian, 1, problem.budget)
         problem.ledger.charge(Gaussian(multiplier), count=1, source="dpot/methods/dp_merf.py", sampler="full")
 
         def release() -> Tensor:
@@ -76,6 +76,6 @@ class DPMERF(Method):
             for rows, labels in zip(images.split(5000), problem.labels.split(5000), strict=True):
                 total += mean_embedding(rows, frequencies, labels, problem.classes) * len(rows)
             scale = multiplier * 2 * ROUNDING / len(images)
-            return total / len(images) + problem.noise.normal(total.shape) * scale
+            return total / len(images) + problem.noise.normal(total.shape, scale)
 
         return problem.keep_release("embedding", release), frequencies

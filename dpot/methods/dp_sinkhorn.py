@@ -165,5 +165,5 @@ class DPSinkhorn(Sinkhorn):
         def event(multiplier: float) -> Event:
             return PoissonSampled(Gaussian(multiplier, Adjacency.ADD_REMOVE), rate)
 
-        self.multiplier = self.noise_multiplier or calibration.noise(event, problem.budget, steps)
+        self.multiplier = self.noise_multiplier or calibration.find_sigma(event, steps, problem.budget)
         return Poisson(len(problem.images), rate, problem.noise.generator), event(self.multiplier)

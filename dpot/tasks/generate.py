@@ -18,12 +18,13 @@ from dpot.data.base import Dataset, unit_range
 from dpot.data.weights import inception_weights
 from dpot.errors import DataError, UsageError
 from dpot.evaluation.downstream import Downstream
-from dpot.evaluation.fid import FrechetInception, frechet_distance, inception
+from dpot.evaluation.fid import FrechetInception, frechet_distance, inception, read_weights
 from dpot.methods.base import Method, Problem
 from dpot.models.generator import Generator, synthesize
 from dpot.privacy.budget import Budget
 from dpot.privacy.ledger import Ledger
 from dpot.privacy.noise import NoiseSource
+from dpot.privacy.statement import Statement
 from dpot.profiles import Profile
 from dpot.ranges import Count
 from dpot.record import Record, Run, write_atomically
@@ -72,8 +73,8 @@ class Generate(Task):
             classes=data.classes,
             generator=model.to(device),
             budget=budget,
-            ledger=Ledger(budget.delta, budget.enforced_epsilon),
-            noise=NoiseSource(device),
+            ledger=Ledger.of(budget),
+            noise=NoiseSource(device=device),
             random=random,
             max_steps=profile.steps,
             checkpoints=run.checkpoints,
@@ -89,7 +90,7 @@ class Generate(Task):
 
         metrics = self._evaluate(problem, data, downstream, profile, cfg)
         metrics["training"] = _training_facts(outcome)
-        statement = problem.ledger.statement(budget, caveats=method.caveats)
+        statement = Statement.of(problem.ledger, problem.noise.record())
         files = _write_files(run.directory, problem, statement)
         tracker.finish(_flat(metrics))
         facts = {
@@ -99,7 +100,7 @@ class Generate(Task):
             "comparable": data.comparable,
             "records": len(data.train),
         }
-        record = run.finish(metrics, statement.to_dict(), facts, files)
+        record = run.finish(metrics, statement.to_dict() | {"headline": statement.headline()}, facts, files)
         for engine in problem.engines:
             engine.discard()  # checkpoints hold the state of the noise generator
         return record
@@ -131,7 +132,7 @@ class Generate(Task):
         network = None
         if self.fid and profile.fid:
             try:
-                network = inception(inception_weights(cfg.data_root), problem.device)
+                network = inception(read_weights(inception_weights(cfg.data_root).path), problem.device)
             except DataError as error:
                 log.warning("no FID: %s; pixel_frechet, which is something else, is reported instead", error)
         split = data.test if self.protocol.reference == "test" else data.train
@@ -174,7 +175,7 @@ def _training_facts(outcome: Outcome) -> dict[str, Any]:
     }
 
 
-def _write_files(directory: Path, problem: Problem, statement: Any) -> dict[str, str]:
+def _write_files(directory: Path, problem: Problem, statement: Statement) -> dict[str, str]:
     images, labels = synthesize(problem.generator, 10 * problem.classes, problem.random, problem.device)
     write_atomically(directory / "samples.png", grid(images.cpu(), labels.cpu(), problem.classes))
     write_atomically(directory / "privacy.md", statement.to_markdown())
@@ -208,5 +209,5 @@ def _show(console: Console, record: Record, directory: Path) -> None:
     for name, value in _flat(record.metrics).items():
         table.add_row(name, f"{value:.2f}")
     console.print(table)
-    console.print(f"privacy: {record.privacy.get('summary', '')}", highlight=False)
+    console.print(f"privacy: {record.privacy.get('headline', '')}", highlight=False)
     console.print(f"kept in {directory}", highlight=False)

@@ -1,0 +1,85 @@
+"""task=generate end to end on the embedded digits, with the real configuration shrunk."""
+
+import json
+from pathlib import Path
+
+import pytest
+
+from dpot.errors import UsageError
+from dpot.launch import compose_config, run
+
+SMALL = ["task=generate", "dataset=digits", "profile=smoke", "device=cpu"]
+METHODS = {
+    "swd": ["loss=swd", "privacy=none"],
+    "dp_swd": ["loss=dp_swd", "privacy=eps10"],
+    "dp_swd joint": ["loss=dp_swd", "loss.labels=joint", "privacy=eps10"],
+    "dp_swd_paper": ["loss=dp_swd_paper", "privacy=eps10", "privacy.bound=coded", "privacy.mode=paper"],
+    "dp_merf": ["loss=dp_merf", "privacy=eps10"],
+    "sinkhorn": ["loss=sinkhorn", "generator=sinkhorn_dcgan", "privacy=none", "profile.steps=3"],
+    "dp_sinkhorn": ["loss=dp_sinkhorn", "generator=sinkhorn_dcgan", "privacy=eps10", "profile.steps=3"],
+}
+
+
+def generate(tmp_path, *overrides):
+    return run(compose_config([*SMALL, f"output_root={tmp_path}", *overrides])).data
+
+
+@pytest.mark.parametrize("method", METHODS)
+def test_every_method_runs_and_its_statement_comes_from_its_ledger(tmp_path, method):
+    record = generate(tmp_path, *METHODS[method])
+    privacy, metrics = record["privacy"], record["metrics"]
+    assert metrics["training"]["steps"] <= 20
+    assert 0 <= metrics["mlp"]["mean"] <= 100
+    assert metrics["pixel_frechet"] > 0
+    assert "fid" not in metrics  # no weights, no FID: the stand-in has its own name
+    if method in ("swd", "sinkhorn"):
+        assert not privacy["rigorous"]
+    elif method == "dp_swd_paper":
+        assert not privacy["rigorous"]
+        assert any("diameter of up to 28" in reason for reason in privacy["reasons"])
+    else:
+        assert privacy["rigorous"], privacy
+        assert privacy["epsilon"] <= 10
+        releases = 1 if method == "dp_merf" else metrics["training"]["steps"]
+        assert privacy["releases"] == releases
+
+
+def test_a_second_run_reads_the_record_of_the_first(tmp_path):
+    first = generate(tmp_path, *METHODS["dp_merf"])
+    again = generate(tmp_path, *METHODS["dp_merf"])
+    assert again == json.loads(json.dumps(first))
+    other = generate(tmp_path, *METHODS["dp_merf"], "rerun=true")
+    assert other["provenance"]["finished"] >= first["provenance"]["finished"]
+
+
+def test_the_privacy_noise_does_not_follow_the_seed(tmp_path):
+    runs = [generate(tmp_path / str(i), *METHODS["dp_swd"]) for i in range(2)]
+    losses = [r["metrics"]["training"]["history"][-1]["loss"] for r in runs]
+    assert losses[0] != losses[1]
+
+
+def test_no_checkpoint_remains_of_a_finished_run(tmp_path):
+    generate(tmp_path, *METHODS["dp_swd"])
+    assert not list(tmp_path.rglob("*.dpot"))
+
+
+@pytest.mark.parametrize(
+    ("overrides", "words"),
+    [
+        (["loss=dp_swd", "privacy=eps10", "loss.batch=33"], "multiple of the 10 classes"),
+        (["loss=dp_swd", "privacy=eps10", "loss.batch=5000"], "fewer than the 500 of a batch"),
+        (["loss=dp_swd", "privacy=eps10", "generator=sinkhorn_dcgan"], "sigmoid"),
+        (["loss=dp_sinkhorn", "privacy=eps10", "generator=merf_conv"], "tanh"),
+        (["loss=swd", "privacy=none", "dataset=gaussians"], "images"),
+    ],
+)
+def test_what_does_not_fit_together_is_said(tmp_path, overrides, words):
+    with pytest.raises(UsageError, match=words):
+        generate(tmp_path, *overrides)
+
+
+def test_samples_and_statement_are_written(tmp_path):
+    files = generate(tmp_path, *METHODS["dp_swd"])["files"]
+    assert Path(files["samples"]).read_bytes().startswith(b"\x89PNG\r\n\x1a\n")
+    assert "ε" in Path(files["statement"]).read_text()
+    assert "<html" in Path(files["statement_page"]).read_text()

@@ -1,0 +1,82 @@
+"""task=reproduce: a table from nothing, resumed after a kill, without doing anything twice."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+
+import pytest
+
+COMMAND = ["task=reproduce", "paper=dp_swd", "table=2", "profile=smoke"]
+
+
+def test_a_table_comes_out_without_gpu_and_data(dpot):
+    done = dpot(*COMMAND, "task.rows=[SWD,DP-MERF]", "output=json", check=True)
+    cells = json.loads(done.stdout)["cells"]
+    made = {(c["row"], c["column"]) for c in cells if c["ours"] is not None}
+    assert made == {(row, column) for row in ("SWD", "DP-MERF") for column in ("MNIST MLP", "MNIST LogReg")}
+    assert all(c["verdict"] == "not comparable" for c in cells if c["ours"] is not None)
+    assert "NOT comparable" in done.stderr
+    shown = dpot(*COMMAND, "task.rows=[SWD,DP-MERF]", check=True)
+    assert "demonstration on digits" in shown.stdout
+    assert "87.0" in shown.stdout
+
+
+def test_killed_and_started_again_it_finishes_without_redoing(dpot, tmp_path):
+    rows = "task.rows=[SWD,DP-MERF,DP-SWD-exact]"
+    environment = os.environ | {"DPOT_OUTPUT": str(tmp_path / "outputs"), "OMP_NUM_THREADS": "1"}
+    environment.pop("DPOT_DATA", None)
+    process = subprocess.Popen([sys.executable, "-m", "dpot", *COMMAND, rows], env=environment, start_new_session=True)
+    deadline = time.monotonic() + 120
+    while not list(tmp_path.rglob("record.json")) and time.monotonic() < deadline:
+        time.sleep(0.05)
+    os.killpg(process.pid, signal.SIGKILL)
+    process.wait()
+    first = {path: path.stat().st_mtime_ns for path in tmp_path.rglob("record.json")}
+    assert 1 <= len(first) < 3
+    dpot(*COMMAND, rows, check=True)
+    after = {path: path.stat().st_mtime_ns for path in tmp_path.rglob("record.json")}
+    assert len(after) == 3
+    assert all(after[path] == made for path, made in first.items())
+
+
+def test_dry_run_prints_the_commands_and_runs_nothing(dpot, tmp_path):
+    done = dpot(*COMMAND, "task.dry_run=true", "output=json", check=True)
+    runs = json.loads(done.stdout)["runs"]
+    assert {r["state"] for r in runs} == {"due"}
+    assert any("loss=dp_swd_paper" in r["command"] and "bernstein" in r["command"] for r in runs)
+    assert not list(tmp_path.rglob("record.json"))
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        (["paper=dp_swd", "table=99"], "dp_swd table=2"),
+        (["paper=nobody", "table=2"], "known:"),
+        (["paper=dp_swd", "table=2", "task.rows=[DP-SWG]"], "DP-SWD"),
+        ([], "say which table"),
+    ],
+)
+def test_unknown_tables_are_answered_with_those_that_exist(dpot, arguments, words):
+    done = dpot("task=reproduce", "profile=smoke", *arguments)
+    assert done.returncode == 2
+    assert words in done.stderr
+    assert len([line for line in done.stderr.splitlines() if line.startswith("dpot: ")]) == 1
+
+
+def test_paper_profile_never_falls_back_to_a_demonstration(dpot, tmp_path):
+    done = dpot("task=reproduce", "paper=dp_swd", "table=2", "profile=paper", f"data_root={tmp_path}")
+    assert done.returncode == 1
+    assert "not at hand" in done.stderr
+    assert not list(tmp_path.rglob("record.json"))
+
+
+def test_compare_reads_what_reproduce_left(dpot):
+    dpot(*COMMAND, "task.rows=[SWD]", check=True)
+    done = dpot("task=compare", "paper=dp_swd", "table=2", "task.profile=smoke", "output=json", check=True)
+    cell = next(c for c in json.loads(done.stdout)["cells"] if c["row"] == "SWD" and c["column"] == "MNIST MLP")
+    assert cell["seeds"] == 1
+    assert cell["profile"] == "smoke"
+    assert cell["published"] == 87
