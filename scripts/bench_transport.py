@@ -303,7 +303,7 @@ def growth(device: str, seconds: float) -> dict[str, dict[str, list[tuple[int, f
     }
     panels: dict[str, dict[str, list[tuple[int, float]]]] = {}
     for panel, (axis, values) in sizes.items():
-        panels[panel] = lines = {}
+        lines = panels.setdefault(panel, {})
         for value in values:
             if panel.startswith("sliced"):
                 base = {"n": 500, "d": 784, "k": 1000, axis: value}
@@ -322,7 +322,8 @@ def draw(panels: dict[str, dict[str, list[tuple[int, float]]]], title: str, path
     try:
         from matplotlib import pyplot
     except ImportError:
-        return print("matplotlib is not installed: no plot")
+        print("matplotlib is not installed: no plot")
+        return
     pyplot.switch_backend("Agg")
     figure, axes = pyplot.subplots(1, len(panels), figsize=(4 * len(panels), 3.6), layout="constrained")
     for axis, (panel, lines) in zip(axes, panels.items(), strict=True):
