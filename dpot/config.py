@@ -49,7 +49,7 @@ def root_settings(
     debug: bool = False,
     rerun: bool = False,
     paper: str | None = None,
-    table: int | None = None,
+    table: int | str | None = None,
     figure: str | int | None = None,
 ) -> None:
     """The keys of conf/config.yaml that belong to no group; only its signature is used."""
@@ -146,7 +146,7 @@ def _check_arguments(node: DictConfig, target: Callable[..., Any], key: str, onl
         if name not in parameters:
             if open_ended or only_known:
                 continue
-            raise UsageError(f"{path}: no such key{_suggest(str(name), list(parameters))}")
+            raise unknown_key(path, list(parameters))
         try:
             value = node[name]
         except Exception as error:
@@ -257,6 +257,11 @@ def _suggest(name: str, choices: Sequence[str]) -> str:
     close = difflib.get_close_matches(name, choices, n=1)
     hint = f"; did you mean {close[0]}?" if close else ""
     return f"{hint} Choices: {', '.join(choices)}" if hint else f"; choices: {', '.join(choices)}"
+
+
+def unknown_key(path: str, choices: Sequence[str]) -> UsageError:
+    """The error for a key that does not exist, with the closest one suggested."""
+    return UsageError(f"{path}: no such key{_suggest(path.rpartition('.')[2], choices)}")
 
 
 def unknown(what: str, name: str, choices: Sequence[str]) -> UsageError:

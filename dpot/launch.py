@@ -152,18 +152,19 @@ def explain(error: BaseException) -> str:
 
 
 def _explain_config(message: str) -> str:
-    lines = [line.strip() for line in message.splitlines() if line.strip()]
     found = re.search(r"Could not override '([^']+)'", message)
-    if found and "struct" in message:
+    if found:
         key = found.group(1)
         parent, _, name = key.rpartition(".")
+        chosen = [a for a in sys.argv[1:] if "=" in a and not a.startswith((key, "-")) and "," not in a]
         with contextlib.suppress(Exception):
-            node = OmegaConf.select(compose_config([]), parent) if parent else compose_config([])
-            if isinstance(node, DictConfig):
-                return f"{key}: no such key{config._suggest(name, [str(k) for k in node if k != '_target_'])}"
-        return f"{key}: no such key"
-    found = re.search(r"Could not (?:find|load|append|override)[^\n]*", message)
-    return found.group(0) if found else lines[0]
+            cfg = compose_config(chosen)
+            node = OmegaConf.select(cfg, parent) if parent else cfg
+            names = [str(k) for k in node if k != "_target_"]
+            if name not in names:
+                return str(config.unknown_key(key, names))
+    reason = re.search(r"Could not (?:find|load|append|override)[^\n]*", message)
+    return reason.group(0) if reason else " ".join(message.split())
 
 
 def _exit_code(error: BaseException) -> int:

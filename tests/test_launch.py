@@ -92,9 +92,7 @@ def test_somebody_elses_config_runs_no_code_of_theirs(dpot, tmp_path):
         folder = tmp_path / f"sent{number}" / "experiment"
         folder.mkdir(parents=True)
         (folder / "nice.yaml").write_text(body)
-        done = dpot("--config-dir", folder.parent, "+experiment=nice", "task=generate")
-        if done.returncode == 2 and "experiment" in done.stderr and "appended" in done.stderr:
-            done = dpot("--config-dir", folder.parent, "experiment=nice", "task=generate")
+        done = dpot("--config-dir", folder.parent, "experiment=nice", "task=generate")
         assert done.returncode == 2, (body, done.stderr)
         assert "refused" in done.stderr, (body, done.stderr)
     assert not list(tmp_path.rglob("OWNED"))

@@ -1,6 +1,7 @@
 """Sheets: one yaml per published table in experiments/, with the overrides that make each of its cells.
 
-A *run* is one (row, group of columns with the same overrides, seed); it may fill several cells.
+A *run* is one (row, group of columns with the same overrides, seed); it may fill several cells. A table that needs
+no training names the task that computes it instead.
 """
 
 from __future__ import annotations
@@ -56,6 +57,7 @@ class Sheet:
     columns: tuple[Column, ...]
     seeds: int
     demo: str | None  # a data set that is always at hand, for a demonstration without the real data
+    task: str | None = None  # a task that makes the whole table by itself, without training
 
     def runs(self, seeds: int | None = None, demo: bool = False) -> Iterator[PlannedRun]:
         """Every run the sheet needs, seeds innermost. In a demonstration the data sets give way to `demo`."""
@@ -93,6 +95,9 @@ def all_sheets() -> list[Sheet]:
 
 def parse(body: dict[str, Any], path: Path, kind: str) -> Sheet:
     """Check a sheet's shape and build it."""
+    if "task" in body:
+        head = (body["paper"], str(body[kind]), kind, body["title"])
+        return Sheet(*head, common=(), rows={}, columns=(), seeds=1, demo=None, task=body["task"])
     try:
         columns = tuple(
             Column(str(name), tuple(c.get("overrides", ())), str(c["metric"])) for name, c in body["columns"].items()

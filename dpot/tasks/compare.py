@@ -6,9 +6,10 @@ import json
 from pathlib import Path
 from typing import Literal
 
-from omegaconf import DictConfig
+from omegaconf import DictConfig, OmegaConf
 from rich.console import Console
 
+from dpot import config
 from dpot.errors import UsageError
 from dpot.record import write_atomically
 from dpot.reporting import compare, published, sheets, store, tables
@@ -29,6 +30,8 @@ class Compare(Task):
     def run(self, cfg: DictConfig) -> Answer:
         """Find the sheet, its records and the published table; answer with every cell."""
         sheet = chosen_sheet(cfg)
+        if sheet.task:
+            return by_task(sheet, cfg)
         cells = compared(sheet, cfg, self.profile)
         answer = compare.as_answer(sheet, cells)
         if self.export:
@@ -55,6 +58,17 @@ def chosen_sheet(cfg: DictConfig) -> sheets.Sheet:
     if cfg.table is not None:
         return sheets.load(cfg.paper, cfg.table, "table")
     return sheets.load(cfg.paper, cfg.figure, "figure")
+
+
+def by_task(sheet: sheets.Sheet, cfg: DictConfig) -> Answer:
+    """The answer of the task that makes a whole sheet."""
+    own = cfg.copy()
+    own.task = OmegaConf.load(config.CONF_DIR / "task" / f"{sheet.task}.yaml")
+    own.paper = sheet.paper
+    own[sheet.kind] = int(sheet.name) if sheet.name.isdigit() else sheet.name
+    config.check(own)
+    task: Task = config.instantiate(own.task, "task")
+    return task.run(own)
 
 
 def compared(

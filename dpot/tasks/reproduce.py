@@ -26,7 +26,7 @@ from dpot.errors import DataError, DpotError, UsageError
 from dpot.record import RECORD, Record, Run, code_fingerprint
 from dpot.reporting import compare, sheets, store, tables
 from dpot.tasks.base import Answer, Task
-from dpot.tasks.compare import chosen_sheet, compared
+from dpot.tasks.compare import by_task, chosen_sheet, compared
 
 log = logging.getLogger("dpot")
 
@@ -76,6 +76,8 @@ class Reproduce(Task):
         return Answer({"sheets": [a.data for a in answers]}, show, exit_code=code)
 
     def _sheet(self, sheet: sheets.Sheet, cfg: DictConfig) -> Answer:
+        if sheet.task:
+            return by_task(sheet, cfg)
         demo = self._needs_demo(sheet, cfg)
         planned = self.plan(sheet, cfg, demo)
         for item in planned:
