@@ -4,9 +4,8 @@
 
 All candidates of a row are timed in turn, round after round, in one process, and medians are compared: what else the
 machine is doing falls on all of them alike. POT and geomloss are left out, and said to be, where they are not installed
-(python -m pip install pot geomloss, or put them on PYTHONPATH). On CUDA our loss and the plain one are also timed as a
-replayed CUDA graph, since the training engine captures its steps; POT and geomloss read values back and cannot be.
-Writes transport.<cpu|cuda>.{json,md,png}.
+(or on PYTHONPATH). On CUDA what is not theirs is also timed as a replayed CUDA graph, since the training engine
+captures its steps; POT and geomloss read values back and cannot be. Writes transport.<cpu|cuda>.{json,md,png}.
 """
 
 from __future__ import annotations
@@ -374,6 +373,7 @@ def main() -> None:
     parser.add_argument("--seconds", type=float, default=5.0, help="per row, about")
     parser.add_argument("--device", default="cuda" if torch.cuda.is_available() else "cpu")
     parser.add_argument("--largest", type=int, default=10_000, help="most points of the sliced rows")
+    parser.add_argument("--note", default="none", help="what a reader of the numbers should know of the machine")
     options = parser.parse_args()
     device, seconds = options.device, options.seconds
     ot, geomloss = reference("ot"), reference("geomloss")
@@ -384,7 +384,7 @@ def main() -> None:
     for row in rows:
         judge(row, ceilings)
     panels = growth(device, seconds)
-    machine = machine_facts(device, {"pot": ot, "geomloss": geomloss})
+    machine = machine_facts(device, {"pot": ot, "geomloss": geomloss}) | {"note": options.note}
     options.out.mkdir(parents=True, exist_ok=True)
     stem = options.out / f"transport.{device}"
     document = {"machine": machine, "ceilings": ceilings, "rows": [asdict(row) for row in rows], "growth": panels}

@@ -52,7 +52,9 @@ def check_pair(x: Tensor, y: Tensor, dims: tuple[int, ...] = (2, 3)) -> None:
 def normalised_weights(weights: Tensor, points: Tensor, name: str) -> Tensor:
     """Weights of the points (..., n), scaled to sum to 1, so that both sides always carry the same mass."""
     if weights.shape != points.shape[:-1] and weights.shape != points.shape[-2:-1]:
-        raise UsageError(f"{name} has shape {tuple(weights.shape)}: give one weight per point, {points.shape[:-1]}")
+        raise UsageError(
+            f"{name} has shape {tuple(weights.shape)}: give one weight per point, {tuple(points.shape[:-1])}"
+        )
     check_finite(weights, name)
     if weights.device.type == "cpu" and (bool((weights < 0).any()) or not bool((weights.sum(-1) > 0).all())):
         raise UsageError(f"{name} must be non-negative with a positive sum")

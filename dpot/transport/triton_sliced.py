@@ -57,6 +57,6 @@ def sorted_difference_kernel(
     # NaN compares as neither, so it is passed on by hand
     slope = tl.where(difference == difference, slope * sign, difference)
     if NEEDS_X:
-        tl.store(grad_x + row + (keys_x & 0xFFFFFFFF), slope, mask=live)
+        tl.store(grad_x + row + (keys_x & 0x7FFFFFFF), slope, mask=live)
     if NEEDS_Y:
-        tl.store(grad_y + row + (keys_y & 0xFFFFFFFF), -slope, mask=live)
+        tl.store(grad_y + row + (keys_y & 0x7FFFFFFF), -slope, mask=live)
