@@ -10,23 +10,33 @@ import triton.language as tl
 
 
 @triton.jit
-def _keys(values, lane, n):
-    """64-bit keys that sort as the values do and carry their position: ordered bits above, index below.
+def _ordered(values, lane, n):
+    """32-bit integers that sort as the values do; padding gets the largest, so it ends up last.
 
     Flipping the low 31 bits of a negative float makes its bits, read as a signed integer, grow with its value.
-    Padding gets the largest key, so it ends up last.
     """
     bits = values.to(tl.int32, bitcast=True)
-    ordered = bits ^ ((bits >> 31) & 0x7FFFFFFF)
-    ordered = tl.where(lane < n, ordered, 0x7FFFFFFF)
-    return (ordered.to(tl.int64) << 32) | lane.to(tl.int64)
+    return tl.where(lane < n, bits ^ ((bits >> 31) & 0x7FFFFFFF), 0x7FFFFFFF)
 
 
 @triton.jit
-def _values(keys):
-    ordered = (keys >> 32).to(tl.int32)
-    bits = ordered ^ ((ordered >> 31) & 0x7FFFFFFF)
-    return bits.to(tl.float32, bitcast=True)
+def _values(ordered):
+    return (ordered ^ ((ordered >> 31) & 0x7FFFFFFF)).to(tl.float32, bitcast=True)
+
+
+@triton.jit
+def _sort(values, lane, n, NEEDS_ORDER: tl.constexpr):
+    """Sorted values and where each came from. The position rides below the value in a 64-bit key, where it is needed:
+    half as many bits to exchange where it is not."""
+    ordered = _ordered(values, lane, n)
+    if NEEDS_ORDER:
+        keys = tl.sort((ordered.to(tl.int64) << 32) | lane.to(tl.int64))
+        result = _values((keys >> 32).to(tl.int32))
+        origin = (keys & 0x7FFFFFFF).to(tl.int32)
+    else:
+        result = _values(tl.sort(ordered))
+        origin = lane
+    return result, origin
 
 
 @triton.jit
@@ -38,9 +48,9 @@ def sorted_difference_kernel(
     row = tl.program_id(0).to(tl.int64) * n
     lane = tl.arange(0, BLOCK)
     live = lane < n
-    keys_x = tl.sort(_keys(tl.load(x + row + lane, mask=live, other=0.0), lane, n))
-    keys_y = tl.sort(_keys(tl.load(y + row + lane, mask=live, other=0.0), lane, n))
-    difference = tl.where(live, _values(keys_x) - _values(keys_y), 0.0)
+    sorted_x, origin_x = _sort(tl.load(x + row + lane, mask=live, other=0.0), lane, n, NEEDS_X)
+    sorted_y, origin_y = _sort(tl.load(y + row + lane, mask=live, other=0.0), lane, n, NEEDS_Y)
+    difference = tl.where(live, sorted_x - sorted_y, 0.0)
     size = tl.abs(difference)
     if ORDER == 1:
         power = size
@@ -57,6 +67,6 @@ def sorted_difference_kernel(
     # NaN compares as neither, so it is passed on by hand
     slope = tl.where(difference == difference, slope * sign, difference)
     if NEEDS_X:
-        tl.store(grad_x + row + (keys_x & 0x7FFFFFFF), slope, mask=live)
+        tl.store(grad_x + row + origin_x, slope, mask=live)
     if NEEDS_Y:
-        tl.store(grad_y + row + (keys_y & 0x7FFFFFFF), -slope, mask=live)
+        tl.store(grad_y + row + origin_y, -slope, mask=live)

@@ -81,6 +81,7 @@ def test_sorted_difference_agrees_with_its_twin(n, q):
     for mine, other in zip(ours, twin, strict=True):
         torch.testing.assert_close(mine.double(), other, rtol=2e-5, atol=1e-6)
     assert ours[0][0, 0] == 0
+    assert torch.equal(kernels.sorted_difference(x, y, q, False, False)[0], ours[0])
 
 
 def test_gradients_that_are_not_needed_are_not_made_and_nan_is_passed_on():
