@@ -17,9 +17,9 @@ from dpot.privacy.accountants import own_delta, own_epsilon
 from dpot.privacy.budget import Budget
 from dpot.privacy.conversion import Conversion, Floats, conversion_cost, epsilon_from_rdp
 from dpot.privacy.errors import POSITIVE, PROBABILITY, CalibrationFailed, number, whole
-from dpot.privacy.events import DiscreteGaussian, Event, Laplace, SelfComposed
+from dpot.privacy.events import DiscreteGaussian, Event, Gaussian, Laplace, SelfComposed
 from dpot.privacy.pld import composed_pld, default_discretisation
-from dpot.privacy.rdp import FEW_ORDERS, ORDERS, Pricing, effective_noise_multiplier, rdp, rdp_on_grid
+from dpot.privacy.rdp import FEW_ORDERS, ORDERS, Pricing, rdp, rdp_on_grid
 from dpot.privacy.sensitivity import Bound
 
 Release = Callable[[float], Event]
@@ -50,34 +50,45 @@ def find_delta(event: Event, steps: int, budget: Budget) -> float:
     return math.exp(_private_root(gap, math.log(1e-30), math.log(0.99), "delta"))
 
 
-def find_sigma(release: Release, steps: int, budget: Budget) -> float:
+def find_sigma(release: Release, steps: int, budget: Budget, pricing: Pricing | None = None) -> float:
     """The least σ that keeps (ε, δ) over `steps` releases, to a relative 1e-8 on the private side.
 
     Most targets have their best order below 64, where a curve costs a tenth; the others take the whole grid.
+    `pricing` replaces the budget's own, for what a paper did otherwise.
     """
     epsilon, steps = number("epsilon", budget.epsilon, POSITIVE), whole("steps", steps)
-    pricing = budget.pricing
+    terms = pricing or budget.pricing
 
-    def own(event: Event) -> float:
-        return own_epsilon({event: steps}, number("delta", budget.delta, PROBABILITY), *_terms(budget))
+    def own(sigma: float) -> float:
+        return own_epsilon({release(sigma): steps}, number("delta", budget.delta, PROBABILITY), *_terms(budget))
 
-    def spent(event: Event) -> float:
-        if effective_noise_multiplier(event) is not None:
-            return own(event)
-        value, order = _epsilon_on(FEW_ORDERS, event, steps, pricing, budget)
-        return value if order < FEW_ORDERS[-4] else _epsilon_on(ORDERS, event, steps, pricing, budget)[0]
+    def by_curve(sigma: float) -> float:
+        event = release(sigma)
+        value, order = _epsilon_on(FEW_ORDERS, event, steps, terms, budget)
+        return value if order < FEW_ORDERS[-4] else _epsilon_on(ORDERS, event, steps, terms, budget)[0]
+
+    kinds = {type(atom) for atom, _ in release(1.0).atoms()}
+    if kinds == {Gaussian}:
+        return least_sigma(own, epsilon)
+    sigma = least_sigma(by_curve, epsilon)
+    if kinds <= {Gaussian, DiscreteGaussian, Laplace}:
+        # integer and Laplace noise: the loss distribution, dear but tighter, settles what the curve bracketed
+        return math.exp(_private_root(lambda s: own(math.exp(s)) - epsilon, *_below(sigma), "sigma", 1e-6))
+    return sigma
+
+
+def least_sigma(spent: Callable[[float], float], epsilon: float) -> float:
+    """The least σ with spent(σ) ≤ ε, for any accountant whose ε falls with σ."""
 
     @cache
     def gap(log_sigma: float) -> float:
-        return math.log(max(spent(release(math.exp(log_sigma))), 1e-300) / epsilon)
+        return math.log(max(spent(math.exp(log_sigma)), 1e-300) / epsilon)
 
-    log_sigma = _private_root(gap, *_bracket(gap), "sigma")
-    if any(isinstance(atom, DiscreteGaussian | Laplace) for atom, _ in release(1.0).atoms()):
-        # integer and Laplace noise: the loss distribution, dear but tighter, settles what the curve bracketed
-        return math.exp(
-            _private_root(lambda s: own(release(math.exp(s))) - epsilon, log_sigma - 0.7, log_sigma, "sigma", 1e-6)
-        )
-    return math.exp(log_sigma)
+    return math.exp(_private_root(gap, *_bracket(gap), "sigma"))
+
+
+def _below(sigma: float) -> tuple[float, float]:
+    return math.log(sigma) - 0.7, math.log(sigma)
 
 
 def _terms(budget: Budget) -> tuple[Bound, Conversion]:
@@ -134,9 +145,9 @@ def find_sigma_by_pld(release: Release, steps: int, epsilon: float, delta: float
         found = float(composed_pld(event, delta, width * fine).get_delta_for_epsilon(epsilon))
         return math.log(max(found, 1e-300) / delta)
 
-    near, slope = _secant(lambda s: gap(s, 10), upper - 0.07, upper - 0.03)
-    by_width = (gap(near, 10) - gap(near, 5)) / (10**2 - 5**2)
-    here = near - (gap(near, 5) - (5**2 - 1) * by_width) / slope + 1e-5
+    near, slope = _secant(lambda s: gap(s, 8), upper - 0.05, upper - 0.03)
+    by_square = (gap(near, 8) - gap(near, 4)) / (8**2 - 4**2)
+    here = near - (gap(near, 4) - (4**2 - 1) * by_square) / slope + 2e-5
     value = gap(here, 1)
     for _ in range(8):
         if -5e-5 <= value / abs(slope) <= 0:
@@ -168,7 +179,10 @@ def _bracket(gap: Callable[[float], float]) -> tuple[float, float]:
     while True:
         there = here + math.copysign(step, value)
         if not math.log(_SMALLEST) < there < math.log(_LARGEST):
-            raise CalibrationFailed(f"no sigma between {_SMALLEST:g} and {_LARGEST:g} keeps this budget")
+            raise CalibrationFailed(
+                f"no sigma between {_SMALLEST:g} and {_LARGEST:g} meets this budget; "
+                "for sampled projections and a small epsilon try privacy.bound=sharp"
+            )
         other = gap(there)
         if (other > 0) != (value > 0):
             return min(here, there), max(here, there)

@@ -26,10 +26,10 @@ from dpot.privacy.rdp import effective_noise_multiplier
 if TYPE_CHECKING:
     from dp_accounting.pld.privacy_loss_distribution import PrivacyLossDistribution
 
-_COARSEST = 1e-4
+_COARSEST = 2e-4
 _FINEST = 4e-6
 _POINTS = 5e6  # the most a single loss distribution may be cut into
-_PER_DEVIATION = 16  # cells per standard deviation of one release's loss: ε is then exact to about 1e-4
+_PER_DEVIATION = 24  # cells per standard deviation of one release's loss: ε is then exact to about 1e-4
 
 
 def pld_epsilon(event: Event, delta: float, discretisation: float | None = None) -> float:

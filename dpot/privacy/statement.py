@@ -1,0 +1,228 @@
+"""The privacy statement: what was released, what ε it costs by each accountant, and what that ε does not cover.
+
+It is computed from the ledger, never from the configuration, and can be read as data, Markdown or a page.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass
+from typing import Any
+
+from dpot.privacy.accountants import PAPER_ACCOUNTANTS, accounts, composed
+from dpot.privacy.events import (
+    Adjacency,
+    Event,
+    Gaussian,
+    Laplace,
+    NonPrivate,
+    ProjectionGaussian,
+    Sampled,
+)
+from dpot.privacy.ledger import Entry, Ledger
+from dpot.privacy.sensitivity import SOUND_BOUNDS, WHY
+from dpot.privacy.wording import adjacency_words, event_words, page, sampler_words
+
+
+@dataclass(frozen=True)
+class Statement:
+    """Everything a data-protection officer or a reviewer needs to judge an ε."""
+
+    epsilon: float | None  # what our accountant proves (or, in paper mode, what the paper would claim)
+    delta: float
+    budget: float | None
+    rigorous: bool
+    reasons: list[str]  # why it is rigorous, or every reason why not
+    adjacency: str
+    adjacency_meaning: str
+    mode: str
+    bound: str
+    bound_reason: str
+    conversion: str
+    releases: int
+    entries: list[dict[str, Any]]
+    accountants: dict[str, dict[str, Any]]
+    noise: dict[str, Any] | None
+    not_covered: list[str]
+
+    @classmethod
+    def of(
+        cls, ledger: Ledger, noise: Mapping[str, Any] | None = None, accountants: Sequence[str] | None = None
+    ) -> Statement:
+        """The statement of a ledger; `noise` is NoiseSource.record(), `accountants` restricts who is asked."""
+        spending, budget = ledger.spending(), ledger.budget
+        assert budget.delta is not None
+        epsilon = ledger.epsilon()
+        event = composed(spending) if spending else None
+        events = [atom for e in spending for atom, _ in e.atoms()]
+        has_projections = any(_projects(atom) for atom in events)
+        obstacles = _obstacles(ledger, events, noise, has_projections)
+        asked = accounts(event, budget.delta, budget.bound, accountants) if event else {}
+        return cls(
+            epsilon=epsilon if math.isfinite(epsilon) else None,
+            delta=budget.delta,
+            budget=budget.epsilon,
+            rigorous=not obstacles,
+            reasons=obstacles or _grounds(has_projections),
+            adjacency=str(ledger.adjacency or "none"),
+            adjacency_meaning=adjacency_words(ledger.adjacency),
+            mode=budget.mode,
+            bound=budget.bound if has_projections else "none needed",
+            bound_reason=WHY[budget.bound] if has_projections else "no random projections were released",
+            conversion=budget.conversion,
+            releases=ledger.releases,
+            entries=[_entry(entry) for entry in ledger.entries],
+            accountants={
+                name: account.to_dict() | ({"paper": True} if name in PAPER_ACCOUNTANTS else {})
+                for name, account in asked.items()
+            },
+            noise=dict(noise) if noise is not None else None,
+            not_covered=_not_covered(ledger, events),
+        )
+
+    def to_dict(self) -> dict[str, Any]:
+        """The statement as JSON-able data."""
+        return asdict(self)
+
+    def headline(self) -> str:
+        """One sentence."""
+        if not self.entries:
+            return "Nothing was taken from private data."
+        if self.epsilon is None:
+            return f"No differential privacy: no finite ε covers what was released (δ = {self.delta:g})."
+        kind = "is" if self.rigorous else "is claimed to be, without a complete proof,"
+        return f"What was released {kind} ({self.epsilon:.4g}, {self.delta:g})-differentially private."
+
+    def to_markdown(self) -> str:
+        """The statement as a Markdown section."""
+        lines = [
+            "## Privacy statement",
+            "",
+            f"**{self.headline()}**",
+            "",
+            f"- Rigorous: **{'yes' if self.rigorous else 'no'}**" + ("" if self.rigorous else ", because"),
+            *[f"  - {reason}" for reason in self.reasons],
+            f"- Neighbouring data sets: {self.adjacency}: {self.adjacency_meaning}",
+            f"- Bound on the projections: {self.bound}: {self.bound_reason}",
+            f"- Mode: {self.mode}; conversion from Rényi: {self.conversion}; budget: {_number(self.budget)}",
+            f"- Releases: {self.releases}",
+            "",
+            "| what was released | by | drawn by | times |",
+            "|---|---|---|---|",
+            *[f"| {e['released']} | {_cell(e['source'])} | {e['drawn']} | {e['count']} |" for e in self.entries],
+            "",
+            f"| accountant | ε at δ = {self.delta:g} |",
+            "|---|---|",
+            *[f"| {name} | {_verdict(account)} |" for name, account in self.accountants.items()],
+            "",
+            "Not covered by this ε:",
+            "",
+            *[f"- {item}" for item in self.not_covered],
+        ]
+        if self.noise is not None:
+            lines += ["", f"Noise: {self.noise['generator']}, seeded by {self.noise['seeded_by']}."]
+        return "\n".join(lines) + "\n"
+
+    def to_html(self) -> str:
+        """The statement as a self-contained page."""
+        return page(
+            title="Privacy statement",
+            headline=self.headline(),
+            good=self.rigorous and self.epsilon is not None,
+            facts=[
+                ("Rigorous", "yes" if self.rigorous else "no"),
+                ("Because", self.reasons),
+                ("Neighbouring data sets", f"{self.adjacency}: {self.adjacency_meaning}"),
+                ("Bound on the projections", f"{self.bound}: {self.bound_reason}"),
+                ("Mode", self.mode),
+                ("Conversion from Rényi", self.conversion),
+                ("Budget for ε", _number(self.budget)),
+                ("Releases", str(self.releases)),
+                ("Noise", f"{self.noise['generator']}, seeded by {self.noise['seeded_by']}" if self.noise else "–"),
+                ("Not covered by this ε", self.not_covered),
+            ],
+            tables=[
+                (
+                    "What was released",
+                    ("what", "by", "drawn by", "times"),
+                    [(e["released"], e["source"], e["drawn"], str(e["count"])) for e in self.entries],
+                ),
+                (
+                    f"ε at δ = {self.delta:g}, by each accountant",
+                    ("accountant", "ε, or why it has none"),
+                    [(name, _verdict(account)) for name, account in self.accountants.items()],
+                ),
+            ],
+        )
+
+
+def _entry(entry: Entry) -> dict[str, Any]:
+    return entry.to_dict() | {"released": event_words(entry.event), "drawn": sampler_words(entry.sampler)}
+
+
+def _projects(atom: Event) -> bool:
+    inside = atom.event if isinstance(atom, Sampled) else atom
+    return any(isinstance(part, ProjectionGaussian) for part, _ in inside.atoms())
+
+
+def _obstacles(
+    ledger: Ledger, events: Sequence[Event], noise: Mapping[str, Any] | None, has_projections: bool
+) -> list[str]:
+    """Every reason why the ε is no proof."""
+    reasons = [
+        f"an access without noise{f' ({e.reason})' if e.reason else ''}" for e in events if isinstance(e, NonPrivate)
+    ]
+    if has_projections and ledger.budget.bound not in SOUND_BOUNDS:
+        reasons.append(f"the bound on the projections is not a proof: {WHY[ledger.budget.bound]}")
+    if noise is None and events:
+        reasons.append("where the noise came from was not recorded")
+    elif noise is not None and noise["reproducible"]:
+        reasons.append("the noise was drawn with a fixed seed: who knows it can subtract the noise")
+    return reasons + ledger.unsound
+
+
+def _grounds(has_projections: bool) -> list[str]:
+    grounds = [
+        "every release is in the ledger, entered before it was made, with the sampler that drew its records",
+        "Rényi curves of the releases add up, and the conversion to (ε, δ) holds at every order",
+        "the noise came from a generator of its own, seeded by the operating system",
+    ]
+    if has_projections:
+        grounds.append(
+            "given that the code which entered a projection holds each row to the stated diameter by itself, draws "
+            "fresh directions for each release, and uses the rows of a batch in random order or as a set"
+        )
+    return grounds
+
+
+def _not_covered(ledger: Ledger, events: Sequence[Event]) -> list[str]:
+    items = [
+        "hyper-parameters or a stopping time chosen by looking at private data or at results on them",
+        "normalisation constants, image size and value range, if they were taken from the private data",
+        "scores (accuracy, FID) that were computed on private data and shown to somebody",
+    ]
+    if ledger.adjacency is not Adjacency.ADD_REMOVE:
+        items.append("the number of records, which is taken to be public")
+    if ledger.adjacency is Adjacency.REPLACE_KEEPING_LABEL:
+        items.append(
+            "the labels and the class sizes, which are taken to be public: an image is protected, its label not"
+        )
+    insides = [atom.event if isinstance(atom, Sampled) else atom for atom in events]
+    if any(isinstance(part, Gaussian | Laplace | ProjectionGaussian) for e in insides for part, _ in e.atoms()):
+        items.append("attacks on floating-point noise: it stands in for real-valued noise (counts can be exact)")
+    return items + ledger.uncovered
+
+
+def _verdict(account: Mapping[str, Any]) -> str:
+    if "epsilon" not in account:
+        return f"– ({account['reason']})"
+    return f"{account['epsilon']:.4g}" + (" (the paper's own claim)" if account.get("paper") else "")
+
+
+def _cell(text: str) -> str:
+    return text.replace("|", "\\|").replace("\n", " ")
+
+
+def _number(value: float | None) -> str:
+    return "none" if value is None else f"{value:g}"
