@@ -329,7 +329,8 @@ def draw(panels: dict[str, dict[str, list[tuple[int, float]]]], title: str, path
         for name, points in lines.items():
             axis.loglog(*zip(*points, strict=True), marker="o", label=name)
         axis.set(title=panel, ylabel="ms, forward+backward")
-        axis.grid(alpha=0.3, which="both")
+        axis.minorticks_off()
+        axis.grid(alpha=0.3)
         axis.legend(fontsize=8)
     figure.suptitle(title)
     figure.savefig(path, dpi=110)
