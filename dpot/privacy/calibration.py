@@ -51,7 +51,8 @@ def find_delta(event: Event, steps: int, budget: Budget) -> float:
 
 
 def find_sigma(release: Release, steps: int, budget: Budget, pricing: Pricing | None = None) -> float:
-    """The least σ that keeps (ε, δ) over `steps` releases, to a relative 1e-8 on the private side.
+    """The least σ that keeps (ε, δ) over `steps` releases, to a relative 1e-8 (1e-5 for integer and
+    Laplace noise) on the private side.
 
     Most targets have their best order below 64, where a curve costs a tenth; the others take the whole grid.
     `pricing` replaces the budget's own, for what a paper did otherwise.
@@ -73,7 +74,11 @@ def find_sigma(release: Release, steps: int, budget: Budget, pricing: Pricing | 
     sigma = least_sigma(by_curve, epsilon)
     if kinds <= {Gaussian, DiscreteGaussian, Laplace}:
         # integer and Laplace noise: the loss distribution, dear but tighter, settles what the curve bracketed
-        return math.exp(_private_root(lambda s: own(math.exp(s)) - epsilon, *_below(sigma), "sigma", 1e-6))
+        gap = cache(lambda log_sigma: own(math.exp(log_sigma)) - epsilon)
+        low, high = math.log(sigma) - 0.2, math.log(sigma)
+        while gap(low) <= 0:
+            low, high = low - 0.4, low
+        return math.exp(_private_root(gap, low, high, "sigma", 1e-5))
     return sigma
 
 
@@ -85,10 +90,6 @@ def least_sigma(spent: Callable[[float], float], epsilon: float) -> float:
         return math.log(max(spent(math.exp(log_sigma)), 1e-300) / epsilon)
 
     return math.exp(_private_root(gap, *_bracket(gap), "sigma"))
-
-
-def _below(sigma: float) -> tuple[float, float]:
-    return math.log(sigma) - 0.7, math.log(sigma)
 
 
 def _terms(budget: Budget) -> tuple[Bound, Conversion]:

@@ -92,7 +92,7 @@ def _by_series(dimension: int, x: Floats) -> Floats:
 def _log_integral(x: Floats, power: float) -> Floats:
     """log ∫ exp(x sin²θ + power·log cos θ) dθ over [0, π/2], for each x."""
     # d/dθ of the exponent vanishes at θ = 0 and where cos²θ = power/2x; it has one peak.
-    with np.errstate(divide="ignore"):
+    with np.errstate(divide="ignore", invalid="ignore"):
         peak = np.where(2 * x > power, np.arccos(np.sqrt(np.minimum(power / (2 * x), 1.0))), 0.0)
     top = _exponent(x, power, peak)
     low, high = _where_negligible(x, power, peak, top)

@@ -1,0 +1,70 @@
+"""DP-SWD's Table 4 and DP-Sinkhorn's accounting, against the numbers of the papers and of the libraries."""
+
+import pytest
+
+from dpot.privacy.figures import FIGURES
+from dpot.privacy.papers import SINKHORN_RUNS, sinkhorn_epsilon, sinkhorn_noise, table_4_row
+from dpot.tasks.accounting import published_table_4
+
+SETTINGS = {setting.row: setting for setting in published_table_4()}
+# exact, exact with the tighter conversion, as coded, as printed, ε of the published σ
+EXPECTED = {
+    "U-M": (0.748, 0.710, 4.718, 4.386, 2.04),
+    "M-U": (0.850, 0.803, 5.334, 4.986, 2.39),
+    "VisDA": (2.039, 1.972, None, None, 1.81),
+    "VisDA 1e-6": (2.109, 2.057, 6.471, 3.142, None),
+    "Office": (2.734, 2.573, 8.006, 5.645, 3.77),
+    "MNIST b": (0.776, 0.748, 2.933, 2.150, 1.65),
+    "MNIST c": (0.776, 0.748, 0.847, 0.853, 8.11),
+    "CelebA b": (0.344, 0.335, 2.386, 2.214, 0.97),
+    "CelebA c": (0.344, 0.335, 0.369, 0.373, 8.50),
+}
+
+
+@pytest.mark.parametrize("name", EXPECTED)
+def test_table_4(name: str) -> None:
+    row = table_4_row(SETTINGS[name])
+    printed = "clt" if name.endswith(" c") else "equation_6"
+    found = (row["exact"], row["exact_tight"], row["coded"], row[printed], row["epsilon_of_published"])
+    for value, expected in zip(found, EXPECTED[name], strict=True):
+        if expected is not None:
+            assert value == pytest.approx(expected, rel=0.01)
+    if name != "VisDA":
+        assert abs(row["coded"] / row["published"] - 1) < 0.012
+    assert row["sharp_epsilon_1"] <= row["exact_epsilon_1"]
+
+
+def test_published_table_has_eight_rows() -> None:
+    assert len(SETTINGS) == 9  # VisDA stands twice
+    assert SETTINGS["U-M"].steps == 7900
+    assert SETTINGS["MNIST b"].steps == 60_100
+
+
+@pytest.mark.parametrize(
+    ("run", "theirs", "modern", "pld"),
+    [(SINKHORN_RUNS[0], 10.0003, 9.160, 8.533), (SINKHORN_RUNS[2], 10.005, 9.255, 8.676)],
+)
+def test_dp_sinkhorn_runs(run: object, theirs: float, modern: float, pld: float) -> None:
+    row = sinkhorn_epsilon(run)  # type: ignore[arg-type]
+    assert row["paper_dp_sinkhorn"] == pytest.approx(theirs, abs=5e-4)
+    assert row["dpot_rdp_tight"] == pytest.approx(modern, rel=1e-3)
+    assert row["dp_accounting_rdp"] == pytest.approx(modern, rel=1e-3)
+    assert row["dp_accounting_pld"] == pytest.approx(pld, rel=2e-3)
+
+
+def test_dp_sinkhorn_noise() -> None:
+    row = sinkhorn_noise(480_000, 1.0)
+    assert row["paper_dp_sinkhorn"] == pytest.approx(2.919, rel=2e-3)
+    assert row["dpot_rdp_tight"] == pytest.approx(2.440, rel=2e-3)
+    assert row["dp_accounting_pld"] == pytest.approx(2.266, rel=2e-3)
+
+
+def test_figures_show_the_law(tmp_path) -> None:  # type: ignore[no-untyped-def]
+    one = FIGURES["1"](tmp_path / "1.png", 3000)
+    assert one["mean"] == pytest.approx(200 / 784, rel=0.01)
+    assert one["largest"] < one["bounds"]["bernstein"]
+    assert one["bounds"]["clt"] < one["bounds"]["bernstein"]
+    seven = FIGURES["7"](tmp_path / "7.png", 20_000)
+    assert seven["kolmogorov_smirnov_p"] > 1e-3
+    assert seven["deviation"] == pytest.approx(seven["expected_deviation"], rel=0.05)
+    assert all((tmp_path / f"{n}.png").read_bytes().startswith(b"\x89PNG") for n in (1, 7))
