@@ -16,16 +16,16 @@ from dpot.privacy.rdp import rdp
 
 
 def test_normal_law_and_tails() -> None:
-    """A private source cannot be seeded, so the test allows one false alarm in ten thousand."""
+    """A private source cannot be seeded, so every check here allows one false alarm in a million."""
     x = NoiseSource().normal((400_000,), std=2.5).double().numpy() / 2.5
-    assert stats.kstest(x[:100_000], stats.norm.cdf).pvalue > 1e-4
-    assert abs(x.mean()) < 4 / math.sqrt(len(x))
-    assert abs(x.var() - 1) < 4 * math.sqrt(2 / len(x))
+    assert stats.kstest(x[:100_000], stats.norm.cdf).pvalue > 1e-6
+    assert abs(x.mean()) < 5 / math.sqrt(len(x))
+    assert abs(x.var() - 1) < 5 * math.sqrt(2 / len(x))
     for threshold in (2.0, 3.0, 4.0):
         expected = len(x) * 2 * stats.norm.sf(threshold)
         count = int((np.abs(x) > threshold).sum())
-        assert stats.poisson.cdf(count, expected) > 1e-5
-        assert stats.poisson.sf(count - 1, expected) > 1e-5
+        assert stats.poisson.cdf(count, expected) > 1e-6
+        assert stats.poisson.sf(count - 1, expected) > 1e-6
 
 
 def test_shapes_and_types() -> None:
@@ -65,7 +65,7 @@ def test_noise_is_uncorrelated_with_the_experiment() -> None:
     torch.manual_seed(0)
     a = torch.randn(200_000)
     b = NoiseSource().normal((200_000,))
-    assert abs(float((a * b).mean())) < 4.5 / math.sqrt(200_000)
+    assert abs(float((a * b).mean())) < 5 / math.sqrt(200_000)
 
 
 def test_cpu_generator_gets_more_than_32_bits() -> None:
@@ -97,7 +97,7 @@ def test_discrete_gaussian_law(seed: int | None, sigma: float) -> None:
     if expected[-1] < 1:
         expected, observed = expected[:-1], observed[:-1]
         expected *= observed.sum() / expected.sum()
-    assert stats.chisquare(observed, expected).pvalue > 1e-4
+    assert stats.chisquare(observed, expected).pvalue > 1e-6
     variance = (law * support**2).sum()
     fourth = (law * support.astype(float) ** 4).sum()
     assert abs(drawn.var() - variance) < 5 * math.sqrt((fourth - variance**2) / n)
