@@ -35,6 +35,10 @@ from dpot import config
 from dpot.errors import DpotError, UsageError
 from dpot.tasks.base import Answer, Task
 
+# Before torch is imported: its forward and backward passes have a thread pool each, and two pools that spin while they
+# wait make a small training step twice as slow as one thread alone.
+os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
+
 
 class SweepWatch(Callback):
     """Remembers where the jobs of a sweep write, so that the launcher can gather their answers."""
@@ -95,11 +99,15 @@ def job(cfg: DictConfig) -> None:
         return
     if place:
         _leave(place, {"overrides": overrides, "answer": answer.data, "exit_code": answer.exit_code})
-    if cfg.output == "text":
-        answer.show(Console(soft_wrap=not sys.stdout.isatty()))
-    elif not place:
-        print(dump(answer.data))
     Outcome.exit_code = answer.exit_code
+    try:
+        if cfg.output == "text":
+            answer.show(Console(soft_wrap=not sys.stdout.isatty()))
+        elif not place:
+            print(dump(answer.data))
+        sys.stdout.flush()
+    except BrokenPipeError:  # the reader has seen enough (dpot ... | head)
+        os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
 
 
 def run(cfg: DictConfig) -> Answer:
@@ -113,9 +121,16 @@ def run(cfg: DictConfig) -> Answer:
 
 
 def compose_config(overrides: Sequence[str]) -> DictConfig:
-    """The config a command line would get, for use from Python."""
-    with initialize_config_dir(version_base="1.3", config_dir=str(config.CONF_DIR)):
-        return compose("config", overrides=list(overrides))
+    """The config a command line would get, for use from Python, inside a running job too."""
+    running = GlobalHydra.instance().hydra
+    GlobalHydra.instance().clear()
+    try:
+        with initialize_config_dir(version_base="1.3", config_dir=str(config.CONF_DIR)):
+            return compose("config", overrides=list(overrides))
+    finally:
+        GlobalHydra.instance().clear()
+        if running is not None:
+            GlobalHydra.instance().initialize(running)
 
 
 def dump(data: Any) -> str:

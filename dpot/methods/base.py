@@ -16,7 +16,7 @@ from torch.optim import Optimizer
 from dpot.errors import UsageError
 from dpot.models.generator import Generator
 from dpot.privacy.budget import Budget
-from dpot.privacy.events import Event
+from dpot.privacy.events import Event, NonPrivate
 from dpot.privacy.ledger import Ledger
 from dpot.privacy.noise import NoiseSource
 from dpot.record import write_atomically
@@ -110,9 +110,10 @@ class Problem:
 
     def charging(self, event: Event, source: str, sampler: str) -> Callable[[int], None]:
         """A hook that charges `event` once per step, before the steps are made."""
+        drawn = str(event.sampler) if isinstance(event, NonPrivate) else sampler  # no noise: no sampler helps
 
         def before(count: int) -> None:
-            self.ledger.charge(event, count=count, source=source, sampler=sampler)
+            self.ledger.charge(event, count=count, source=source, sampler=drawn)
 
         return before
 

@@ -7,7 +7,7 @@ from torch import Tensor, nn
 
 from dpot.errors import UsageError
 from dpot.models.generator import Generator, one_hot
-from dpot.models.layers import BilinearUpsample
+from dpot.models.layers import UpsampledConv2d
 from dpot.ranges import Count
 
 
@@ -41,11 +41,9 @@ class MerfConv(Generator):
             nn.BatchNorm1d(features),
         )
         self.convolutions = nn.Sequential(
-            BilinearUpsample(self.side),
-            nn.Conv2d(first, second, 5, padding=2),
+            UpsampledConv2d(first, second, 5, self.side),
             nn.ReLU(),
-            BilinearUpsample(2 * self.side),
-            nn.Conv2d(second, colours, 5, padding=2),
+            UpsampledConv2d(second, colours, 5, 2 * self.side),
             nn.Sigmoid(),
         )
 

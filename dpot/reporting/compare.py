@@ -101,7 +101,7 @@ def as_answer(sheet: Sheet, cells: list[ComparedCell]) -> dict[str, Any]:
     """The comparison as the JSON document of `task=compare`."""
     return {
         "paper": sheet.paper,
-        sheet.kind: sheet.name,
+        sheet.kind: int(sheet.name) if sheet.name.isdigit() else sheet.name,
         "title": sheet.title,
         "cells": [asdict(c) | {"difference": c.difference} for c in cells],
     }

@@ -51,20 +51,20 @@ def legend(cells: list[ComparedCell]) -> list[str]:
 
 
 def terminal(sheet: Sheet, cells: list[ComparedCell]) -> RichTable:
-    """Rows × columns; each cell shows published, ours and the verdict."""
-    table = RichTable(title=f"{sheet.paper} {sheet.kind} {sheet.name}: {sheet.title}", title_justify="left")
+    """Rows × columns; each cell shows published | ours, coloured by the verdict."""
+    title = f"{sheet.paper} {sheet.kind} {sheet.name}: {sheet.title}\npublished | ours"
+    table = RichTable(title=title, title_justify="left")
     table.add_column("method", no_wrap=True)
     columns = list(dict.fromkeys(c.column for c in cells))
     for column in columns:
-        table.add_column(f"{column}\npublished", justify="right")
-        table.add_column("\nours", justify="right", no_wrap=True)
+        table.add_column(column, justify="right", no_wrap=True)
     for row in dict.fromkeys(c.row for c in cells):
         values = []
         for column in columns:
             cell = next(c for c in cells if c.row == row and c.column == column)
             style = STYLE.get(cell.verdict, "dim")
             star = "*" if cell.verdict == "not comparable" else ""
-            values += [number(cell.published, cell.metric), f"[{style}]{ours_text(cell)}{star}[/{style}]"]
+            values.append(f"{number(cell.published, cell.metric)} | [{style}]{ours_text(cell)}{star}[/{style}]")
         table.add_row(row, *values)
     return table
 

@@ -137,6 +137,7 @@ class Reproduce(Task):
                 continue
             if run.overrides not in composed:
                 composed[run.overrides] = _compose([*run.overrides, f"profile={cfg.profile.name}"])
+                config.check(composed[run.overrides])  # brings values to their types, as a run does
             own = composed[run.overrides].copy()
             own.seed = run.seed
             own.profile = cfg.profile  # with the user's own overrides of it

@@ -107,7 +107,7 @@ class Engine:
         self._modules = dict(modules) | ({"ema": ema.module} if ema else {})
         self._optimizers = {"optimizer": optimizer} if isinstance(optimizer, Optimizer) else dict(optimizer)
         self._generators = dict(generators)
-        self._tensors = dict(tensors or {})
+        self._tensors = dict(tensors or {}) | ({"ema updates": ema.updates} if ema else {})
         self._extra = dict(extra_state or {})
         self._step_function, self._ema, self._compiled = step, ema, False
         self._before, self._every = before, dict(every or {})

@@ -5,7 +5,7 @@ import torch
 import torch.nn.functional as F
 
 from dpot.models.generator import one_hot, synthesize
-from dpot.models.layers import BilinearUpsample
+from dpot.models.layers import UpsampledConv2d
 from dpot.models.merf_conv import MerfConv
 from dpot.models.sinkhorn_biggan import SinkhornBigGAN
 from dpot.models.sinkhorn_dcgan import SinkhornDCGAN
@@ -33,18 +33,21 @@ def test_synthesize_gives_unit_pixels_and_balanced_labels(model, classes, shape,
     assert network.training
 
 
-@pytest.mark.parametrize("size", [1, 2, 7, 14])
-def test_bilinear_map_equals_torch(size):
-    x = torch.randn(3, 4, size, size, requires_grad=True)
-    ours, theirs = (
-        BilinearUpsample(size)(x),
-        F.interpolate(x, scale_factor=2, mode="bilinear", align_corners=False),
-    )
-    torch.testing.assert_close(ours, theirs, atol=1e-6, rtol=1e-5)
-    weight = torch.randn_like(ours)
-    (a,) = torch.autograd.grad((ours * weight).sum(), x, retain_graph=True)
-    (b,) = torch.autograd.grad((theirs * weight).sum(), x)
-    torch.testing.assert_close(a, b, atol=1e-5, rtol=1e-5)
+@pytest.mark.parametrize(
+    ("size", "inputs", "outputs", "kernel"), [(1, 2, 3, 3), (2, 1, 1, 5), (7, 4, 3, 5), (14, 2, 1, 1)]
+)
+def test_upsampled_convolution_equals_torchs_two_layers(size, inputs, outputs, kernel):
+    layer = UpsampledConv2d(inputs, outputs, kernel, size)
+    x = torch.randn(3, inputs, size, size, requires_grad=True)
+    up = F.interpolate(x, scale_factor=2, mode="bilinear", align_corners=False)
+    theirs = F.conv2d(up, layer.weight, layer.bias, padding=kernel // 2)
+    ours = layer(x)
+    torch.testing.assert_close(ours, theirs, atol=1e-5, rtol=1e-5)
+    slope = torch.randn_like(ours)
+    wanted = (x, layer.weight, layer.bias)
+    a = torch.autograd.grad((ours * slope).sum(), wanted, retain_graph=True)
+    b = torch.autograd.grad((theirs * slope).sum(), wanted)
+    torch.testing.assert_close(a, b, atol=1e-4, rtol=1e-4)
 
 
 def test_one_hot_equals_torch():

@@ -49,7 +49,8 @@ def test_the_loop_is_the_loop_one_would_write() -> None:
     x, y = engine.problem  # type: ignore[attr-defined]
     ema = EMA(model, 0.8)
     engine._ema = ema
-    for _ in range(57):
+    for t in range(1, 58):
+        decay = min(0.8, t / (t + 9))
         optimizer.zero_grad()
         loss = (mine(x) - y).square().mean()
         loss.backward()
@@ -58,7 +59,7 @@ def test_the_loop_is_the_loop_one_would_write() -> None:
         losses.append(loss.item())
         with torch.no_grad():
             for a, p in zip(average.parameters(), mine.parameters(), strict=True):
-                a.mul_(0.8).add_(p, alpha=0.2)
+                a.mul_(decay).add_(p, alpha=1 - decay)
     outcome = engine.run()
     torch.testing.assert_close(dict(model.state_dict()), dict(mine.state_dict()), rtol=1e-12, atol=1e-12)
     torch.testing.assert_close(dict(ema.module.state_dict()), dict(average.state_dict()), rtol=1e-12, atol=1e-12)
