@@ -164,14 +164,17 @@ def main() -> None:
         ("DP-Sinkhorn", DPSinkhorn(), SinkhornDCGAN(classes=10, shape=SHAPE), plain_sinkhorn(device), 10),
     ):
         reference = rate_of(plain, device, options.seconds) if plain is not None else None
-        probe = method.fit(problem(model, device, 20 if device.type == "cpu" else 500))
-        steps = max(20, math.ceil(probe.steps_per_second * options.seconds))
-        outcome = method.fit(problem(model, device, steps))
-        rate = outcome.steps_per_second
+        # Two lengths: their difference holds no warm-up, capture or start of any kind.
+        short = method.fit(problem(model, device, 10 if device.type == "cpu" else 500))
+        more = max(10, math.ceil(short.steps_per_second * options.seconds))
+        outcome = method.fit(problem(model, device, short.steps + more))
+        again = method.fit(problem(model, device, short.steps))
+        rate = more / (outcome.seconds - again.seconds)
         rows.append(
             {
                 "step": name,
                 "mode": outcome.mode,
+                "start_seconds": again.seconds - again.steps / rate,
                 "steps_per_second": rate,
                 "plain_steps_per_second": reference,
                 "ratio": rate / reference if reference else None,

@@ -11,9 +11,11 @@ the noise is always noise_multiplier × sensitivity.
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from typing import Literal
 
 import torch
+import torch.nn.functional as F
 from torch import Tensor
 
 from dpot.errors import UsageError
@@ -78,12 +80,7 @@ class Sinkhorn(Method):
             generated = joint_points(
                 self.protect(images[: self.batch], problem), labels[: self.batch], problem.classes, self.label_weight
             )
-            weights = None if drawn.mask is None else drawn.mask.to(real.dtype)
-            fit = 2 * sinkhorn_cost(generated, real, schedule, self.l2, self.l1, y_weights=weights)
-            loss = fit
-            if self.debias != "none":
-                public = joint_points(images, labels, problem.classes, self.label_weight)
-                loss = fit - sinkhorn_cost(public[: self.batch], public[renewed:], schedule, self.l2, self.l1)
+            loss = self.loss(problem, generated, real, drawn.mask, images, labels, renewed, schedule)
             loss.backward()
             self.protect_parameters(model, problem)
             optimizer.step()
@@ -96,6 +93,42 @@ class Sinkhorn(Method):
             before=problem.charging(event, "dpot/methods/dp_sinkhorn.py", sampler.name),
         )
         return engine.run()
+
+    def loss(
+        self,
+        problem: Problem,
+        generated: Tensor,
+        real: Tensor,
+        mask: Tensor | None,
+        images: Tensor,
+        labels: Tensor,
+        renewed: int,
+        schedule: Sequence[float],
+    ) -> Tensor:
+        """2·W(X, Y), less W(X, X') if debiased, solved side by side.
+
+        X' is padded to the size of Y with points of weight 0, which take no part: two problems of one shape are one
+        launch on a GPU.
+        """
+        n, room = len(generated), len(real)
+        weights = real.new_ones(room)
+        if mask is not None:
+            # Should no record be drawn, the padding rows of zeros stand in: a step must not fail on private data.
+            weights = (mask | ~mask.any()).to(real.dtype)
+        if self.debias == "none":
+            return 2 * sinkhorn_cost(generated, real, schedule, self.l2, self.l1, y_weights=weights)
+        public = joint_points(images, labels, problem.classes, self.label_weight)
+        partner = F.pad(public[renewed:], (0, 0, 0, room - n))
+        partner_weights = F.pad(real.new_ones(n), (0, room - n))
+        costs = sinkhorn_cost(
+            torch.stack([generated, public[:n]]),
+            torch.stack([real, partner]),
+            schedule,
+            self.l2,
+            self.l1,
+            y_weights=torch.stack([weights, partner_weights]),
+        )
+        return 2 * costs[0] - costs[1]
 
     def protect(self, images: Tensor, problem: Problem) -> Tensor:
         """What stands between the loss and the generated images; nothing here."""

@@ -28,21 +28,21 @@ class SinkhornDCGAN(Generator):
         if height != side or height % 4:
             raise UsageError(f"generator=sinkhorn_dcgan: images must be square with a side divisible by 4, not {shape}")
         self.embedding = nn.Embedding(classes, embedding)
+        self.side = height // 4
+        self.first = nn.ConvTranspose2d(code_size + embedding, 4 * width, self.side, bias=False)
 
-        def up(inputs: int, outputs: int, kernel: int, stride: int, padding: int) -> list[nn.Module]:
-            return [
-                nn.ConvTranspose2d(inputs, outputs, kernel, stride, padding, bias=False),
-                nn.BatchNorm2d(outputs),
-                nn.LeakyReLU(0.2),
-            ]
+        def up(inputs: int, outputs: int) -> list[nn.Module]:
+            convolution = nn.ConvTranspose2d(inputs, outputs, 4, 2, 1, bias=False)
+            return [convolution, nn.BatchNorm2d(outputs), nn.LeakyReLU(0.2)]
 
         self.layers = nn.Sequential(
-            *up(code_size + embedding, 4 * width, height // 4, 1, 0),
-            *up(4 * width, 2 * width, 4, 2, 1),
-            *up(2 * width, width, 4, 2, 1),
+            nn.BatchNorm2d(4 * width),
+            nn.LeakyReLU(0.2),
+            *up(4 * width, 2 * width),
+            *up(2 * width, width),
             nn.Conv2d(width, colours, 3, padding=1),
             nn.Tanh(),
-        )
+        ).to(memory_format=torch.channels_last)
 
     def code(self, count: int, generator: torch.Generator, device: torch.device | str) -> Tensor:
         """Uniform on the unit cube."""
@@ -50,4 +50,9 @@ class SinkhornDCGAN(Generator):
 
     def forward(self, code: Tensor, labels: Tensor) -> Tensor:
         """Images in [-1, 1]."""
-        return self.layers(torch.cat([code, self.embedding(labels)], dim=1)[:, :, None, None])
+        joined = torch.cat([code, self.embedding(labels)], dim=1)
+        # On a 1×1 image a transposed convolution is a matrix product. Its result is laid out with the channels last,
+        # the layout that convolutions on a GPU compute in: otherwise each of them begins and ends with a transposition.
+        weight = self.first.weight.permute(0, 2, 3, 1).flatten(1)
+        start = (joined @ weight).view(-1, self.side, self.side, self.first.out_channels)
+        return self.layers(start.permute(0, 3, 1, 2)).contiguous()

@@ -63,7 +63,8 @@ class LearningRates:
                     continue
                 if "capturable" in group:
                     group["capturable"] = True
-                else:  # SGD: only its fused kernel reads a rate from the device without a synchronisation
+                if "fused" in group:
+                    # One launch where the others take a dozen, and the only SGD that reads its rate from the device.
                     group["fused"], group["foreach"] = True, False
                 rate = self._on_device.setdefault((name, i), torch.empty((), device=self._device))
                 group["lr"] = rate.fill_(base)
