@@ -18,8 +18,6 @@ from pathlib import Path
 
 import torch
 import torch.nn.functional as F
-from dpot.privacy.ledger import Ledger
-from dpot.privacy.noise import NoiseSource
 from torch import Tensor, nn
 
 from dpot.methods.base import Problem
@@ -28,6 +26,8 @@ from dpot.methods.dp_swd import DPSWD
 from dpot.models.merf_conv import MerfConv
 from dpot.models.sinkhorn_dcgan import SinkhornDCGAN
 from dpot.privacy.budget import Budget
+from dpot.privacy.ledger import Ledger
+from dpot.privacy.noise import NoiseSource
 from dpot.record import commit_of_code, device_name, write_atomically
 
 SHAPE, CLASSES, RECORDS = (1, 28, 28), 10, 60_000

@@ -50,4 +50,5 @@ class MerfConv(Generator):
     def forward(self, code: Tensor, labels: Tensor) -> Tensor:
         """Images in [0, 1]."""
         features = self.dense(torch.cat([code, one_hot(labels, self.classes)], dim=1))
-        return self.convolutions(features.view(-1, self.first, self.side, self.side))
+        rows_first = features.view(-1, self.first, self.side, self.side).permute(2, 0, 1, 3)
+        return self.convolutions(rows_first).permute(1, 2, 0, 3)

@@ -7,6 +7,7 @@ from torch import Tensor, nn
 
 from dpot.errors import UsageError
 from dpot.models.generator import Generator
+from dpot.models.layers import NarrowConv2d
 from dpot.ranges import Count
 
 
@@ -40,7 +41,7 @@ class SinkhornDCGAN(Generator):
             nn.LeakyReLU(0.2),
             *up(4 * width, 2 * width),
             *up(2 * width, width),
-            nn.Conv2d(width, colours, 3, padding=1),
+            NarrowConv2d(width, colours, 3),
             nn.Tanh(),
         ).to(memory_format=torch.channels_last)
 

@@ -1,15 +1,18 @@
 """Where privacy noise comes from: a generator of its own, seeded by the operating system.
 
-The experiment's seed never reaches it, so that a published seed does not publish the noise, and the state of a
-private generator is never written to a checkpoint. A seed can be given for tests; the noise is then recorded as
-reproducible, and the statement says that this voids the guarantee.
+The experiment's seed never reaches it, so that a published seed does not publish the noise. A seed can be given for
+tests; the noise is then recorded as reproducible, and the statement says that this voids the guarantee.
+
+While a training runs, its checkpoints hold the state of `generator` (dpot/training/checkpoint.py says how they are
+kept and when they are deleted): a killed run then repeats its last steps with the same noise, which is the same
+release. With fresh noise they would be released a second time.
 """
 
 from __future__ import annotations
 
 import math
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from functools import lru_cache
 from typing import Any
 
@@ -101,18 +104,6 @@ class NoiseSource:
             "seeded_by": "a fixed seed" if self.reproducible else "the operating system",
             "generator": f"{kind} on {self.device.type} (statistical, not cryptographic), double precision",
         }
-
-    def state_dict(self) -> dict[str, Any]:
-        """For a checkpoint: the state of a reproducible source; of a private one only that it is private."""
-        state = self.generator.get_state().tolist() if self.reproducible else None
-        return {"seed": self.seed, "state": state}
-
-    def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """Go on after a restart: a reproducible source where it stopped, a private one with fresh noise."""
-        if state["seed"] != self.seed:
-            raise InvalidParameter("the checkpoint's noise seed is not this run's; resume with the same seed, or none")
-        if state["state"] is not None:
-            self.generator.set_state(torch.tensor(state["state"], dtype=torch.uint8))
 
 
 def _by_opendp(size: int, sigma: float) -> Tensor:

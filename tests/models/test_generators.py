@@ -5,7 +5,7 @@ import torch
 import torch.nn.functional as F
 
 from dpot.models.generator import one_hot, synthesize
-from dpot.models.layers import UpsampledConv2d
+from dpot.models.layers import NarrowConv2d, UpsampledConv2d
 from dpot.models.merf_conv import MerfConv
 from dpot.models.sinkhorn_biggan import SinkhornBigGAN
 from dpot.models.sinkhorn_dcgan import SinkhornDCGAN
@@ -41,6 +41,21 @@ def test_upsampled_convolution_equals_torchs_two_layers(size, inputs, outputs, k
     x = torch.randn(3, inputs, size, size, requires_grad=True)
     up = F.interpolate(x, scale_factor=2, mode="bilinear", align_corners=False)
     theirs = F.conv2d(up, layer.weight, layer.bias, padding=kernel // 2)
+    ours = layer(x.permute(2, 0, 1, 3)).permute(1, 2, 0, 3)
+    torch.testing.assert_close(ours, theirs, atol=1e-5, rtol=1e-5)
+    slope = torch.randn_like(ours)
+    wanted = (x, layer.weight, layer.bias)
+    a = torch.autograd.grad((ours * slope).sum(), wanted, retain_graph=True)
+    b = torch.autograd.grad((theirs * slope).sum(), wanted)
+    torch.testing.assert_close(a, b, atol=1e-4, rtol=1e-4)
+
+
+@pytest.mark.parametrize(("inputs", "outputs", "kernel"), [(6, 1, 3), (4, 3, 5), (3, 2, 1)])
+@pytest.mark.parametrize("layout", [torch.contiguous_format, torch.channels_last])
+def test_narrow_convolution_equals_torchs(inputs, outputs, kernel, layout):
+    layer = NarrowConv2d(inputs, outputs, kernel)
+    x = torch.randn(2, inputs, 8, 6).contiguous(memory_format=layout).requires_grad_()
+    theirs = F.conv2d(x, layer.weight, layer.bias, padding=kernel // 2)
     ours = layer(x)
     torch.testing.assert_close(ours, theirs, atol=1e-5, rtol=1e-5)
     slope = torch.randn_like(ours)
@@ -48,6 +63,16 @@ def test_upsampled_convolution_equals_torchs_two_layers(size, inputs, outputs, k
     a = torch.autograd.grad((ours * slope).sum(), wanted, retain_graph=True)
     b = torch.autograd.grad((theirs * slope).sum(), wanted)
     torch.testing.assert_close(a, b, atol=1e-4, rtol=1e-4)
+
+
+def test_dcgan_equals_its_description_in_torchs_layers():
+    model = SinkhornDCGAN(classes=10, shape=(1, 28, 28))
+    code, labels = torch.rand(5, 16), torch.arange(5)
+    x = torch.cat([code, model.embedding(labels)], 1)[:, :, None, None]
+    x = F.conv_transpose2d(x, model.first.weight)
+    for layer in model.layers:
+        x = F.conv2d(x, layer.weight, layer.bias, padding=1) if isinstance(layer, NarrowConv2d) else layer(x)
+    torch.testing.assert_close(model(code, labels), x, atol=1e-5, rtol=1e-4)
 
 
 def test_one_hot_equals_torch():
