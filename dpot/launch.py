@@ -62,6 +62,10 @@ def main() -> None:
     arguments = sys.argv[1:]
     debug = any(a.replace(" ", "") == "debug=true" for a in arguments)
     try:
+        if not config.CONF_DIR.is_dir():
+            raise UsageError(
+                "conf/ is missing: dpot runs from a clone of its repository (make setup, or pip install -e .)"
+            )
         flags = get_args_parser().parse_args(arguments)
         overrides = _overrides(flags.overrides)
         passive = flags.help or flags.hydra_help or flags.info or flags.cfg

@@ -35,7 +35,7 @@ from dpot.record import write_atomically
 from dpot.tasks.base import Answer, Task
 
 
-def published_table_4(path: Path = REPOSITORY / "results" / "published" / "dp_swd_table4.yaml") -> list[Setting]:
+def published_table_4(path: Path = REPOSITORY / "results" / "published" / "dp_swd.yaml") -> list[Setting]:
     """The printed rows, and VisDA once more at the δ that its printed σ goes with."""
     try:
         body = yaml.safe_load(path.read_text())["tables"][4]

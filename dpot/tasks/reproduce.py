@@ -78,6 +78,9 @@ class Reproduce(Task):
     def _sheet(self, sheet: sheets.Sheet, cfg: DictConfig) -> Answer:
         if sheet.task:
             return by_task(sheet, cfg)
+        for row in self.rows or ():
+            if sheet.rows.get(row) is None:
+                raise config.unknown("row", row, [name for name, o in sheet.rows.items() if o is not None])
         demo = self._needs_demo(sheet, cfg)
         planned = self.plan(sheet, cfg, demo)
         for item in planned:
@@ -126,10 +129,6 @@ class Reproduce(Task):
 
     def plan(self, sheet: sheets.Sheet, cfg: DictConfig, demo: bool) -> list[Planned]:
         """Compose every run of the sheet and look up its record."""
-        if self.rows is not None:
-            for row in self.rows:
-                if sheet.rows.get(row) is None:
-                    raise config.unknown("row", row, [name for name, o in sheet.rows.items() if o is not None])
         planned = []
         composed: dict[tuple[str, ...], DictConfig] = {}
         for run in sheet.runs(cfg.profile.seeds, demo):

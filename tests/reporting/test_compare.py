@@ -108,6 +108,6 @@ def test_unknown_sheets_are_answered_with_the_known():
 def test_every_sheet_names_rows_and_columns_of_its_table():
     for each in sheets.all_sheets():
         printed = published.tables(each.paper).get(each.name) if each.kind == "table" else None
-        if printed:
+        if printed and each.task is None:
             assert {c.column for c in printed.cells} >= {c.name for c in each.columns}
             assert {c.row for c in printed.cells} <= set(each.rows)

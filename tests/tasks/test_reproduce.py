@@ -46,7 +46,7 @@ def test_dry_run_prints_the_commands_and_runs_nothing(dpot, tmp_path):
     done = dpot(*COMMAND, "task.dry_run=true", "output=json", check=True)
     runs = json.loads(done.stdout)["runs"]
     assert {r["state"] for r in runs} == {"due"}
-    assert any("loss=dp_swd_paper" in r["command"] and "bernstein" in r["command"] for r in runs)
+    assert any("loss=dp_swd_paper" in r["command"] and "bound=coded" in r["command"] for r in runs)
     assert not list(tmp_path.rglob("record.json"))
 
 
