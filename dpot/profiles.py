@@ -37,7 +37,10 @@ def settle(cfg: DictConfig) -> None:
             cfg.device = "cuda" if has_cuda else "cpu"
         if cfg.profile.name == "auto":
             name = "paper" if cfg.device != "cpu" else "quick"
-            cfg.profile = OmegaConf.load(CONF_DIR / "profile" / f"{name}.yaml")
+            chosen = OmegaConf.load(CONF_DIR / "profile" / f"{name}.yaml")
+            given = {key: value for key, value in cfg.profile.items() if key != "name" and value is not None}
+            given = {key: value for key, value in given.items() if not (key == "fid" and value)}  # true says nothing
+            cfg.profile = OmegaConf.merge(chosen, given)
             check(cfg)
     if cfg.device != "cpu":
         import torch

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import torch
 from torch import Tensor, nn
 
@@ -50,10 +52,10 @@ class UpsampledConv2d(nn.Conv2d):
         rows_up: Tensor = self.rows_up  # type: ignore[assignment]
         columns_up: Tensor = self.columns_up  # type: ignore[assignment]
         high = (rows_up @ x.reshape(size, -1)).view(-1, count, inputs * size)
-        windows = torch.cat([high[i : i + 2 * size] for i in range(kernel)], dim=2)
+        windows = high.unfold(0, kernel, 1).transpose(2, 3)  # (2·size, N, kernel, inputs·size)
         across = self.weight.permute(2, 1, 0, 3).reshape(-1, kernel) @ columns_up  # (i·c·o, v·w)
         across = across.view(kernel * inputs, outputs, size, 2 * size).transpose(1, 2)
-        out = windows.view(-1, kernel * inputs * size) @ across.reshape(-1, outputs * 2 * size)
+        out = windows.reshape(-1, kernel * inputs * size) @ across.reshape(-1, outputs * 2 * size)
         out = out.view(2 * size, count, outputs, 2 * size)
         return out if self.bias is None else out + self.bias[:, None]
 
@@ -62,8 +64,8 @@ class NarrowConv2d(nn.Conv2d):
     """A convolution to one or a few channels, of images whose memory lies channels last.
 
     Each pixel's channels times all taps of the kernel at once, one matrix product, then the taps are added up where
-    they belong: y[h,w] = Σ_ij Z[h + i, w + j, ij]. A library convolution spends its time on the channels that are
-    not there (on one GPU it takes twenty times as long for 64 → 1).
+    they belong. A library convolution spends its time on the channels that are not there (64 → 1 takes 190 µs for
+    a batch of 70 on a GPU that needs 10 µs to read it).
     """
 
     def __init__(self, inputs: int, outputs: int, kernel: int) -> None:
@@ -71,11 +73,31 @@ class NarrowConv2d(nn.Conv2d):
 
     def forward(self, x: Tensor) -> Tensor:
         """(N, inputs, H, W) → (N, outputs, H, W)."""
-        count, inputs, height, width = x.shape
         kernel, outputs = self.kernel_size[0], self.out_channels
-        # fold adds tap (i, j) of a pixel at an offset of +(i, j), a convolution looks there: turn the kernel round
-        taps = self.weight.flip(2, 3).permute(1, 0, 2, 3).reshape(inputs, -1)
-        spread = x.permute(0, 2, 3, 1).reshape(count, height * width, inputs) @ taps
-        out = nn.functional.fold(spread.transpose(1, 2), (height, width), kernel, padding=kernel // 2)
-        out = out.view(count, outputs, height, width)
+        taps = self.weight.permute(1, 0, 2, 3).reshape(x.shape[1], -1)
+        products = (x.permute(0, 2, 3, 1) @ taps).unflatten(3, (outputs, kernel, kernel))
+        out: Tensor = _AddTaps.apply(products)
         return out if self.bias is None else out + self.bias[:, None, None]
+
+
+class _AddTaps(torch.autograd.Function):
+    """y[n,o,h,w] = Σ_ij Z[n, h + i − r, w + j − r, o, i, j] for a kernel of side 2r + 1; zero beyond the border.
+
+    Forwards a sum over a strided view, backwards a copy of one: a launch each, without atomics.
+    """
+
+    @staticmethod
+    def forward(ctx: Any, products: Tensor) -> Tensor:
+        count, height, width, outputs, kernel, _ = products.shape
+        ctx.kernel, half = kernel, kernel // 2
+        padded = nn.functional.pad(products, (0, 0, 0, 0, 0, 0, half, half, half, half))
+        n, h, w, o, i, j = padded.stride()
+        shape = (count, outputs, height, width, kernel, kernel)
+        return padded.as_strided(shape, (n, o, h, w, h + i, w + j)).sum((4, 5))
+
+    @staticmethod
+    def backward(ctx: Any, *slopes: Tensor) -> Tensor:
+        kernel, half = ctx.kernel, ctx.kernel // 2
+        padded = nn.functional.pad(slopes[0], (half, half, half, half))
+        windows = padded.unfold(2, kernel, 1).unfold(3, kernel, 1)  # [n,o,h,w,a,b] = slope[h + a − r, w + b − r]
+        return windows.flip(4, 5).permute(0, 2, 3, 1, 4, 5).contiguous()
