@@ -26,6 +26,7 @@ from dpot.ranges import Count, Fraction, NonNegative, Positive
 from dpot.training.engine import Outcome
 from dpot.training.samplers import FixedSize, Poisson, Sampler
 from dpot.training.sanitise import sanitise_images, sanitise_parameters
+from dpot.training.streams import SideStream
 from dpot.transport.sinkhorn import annealed_temperatures, fresh_rows, joint_points, sinkhorn_cost
 
 
@@ -70,9 +71,12 @@ class Sinkhorn(Method):
         # Adam with its weight decay in the gradient, as published
         optimizer = torch.optim.Adam(model.parameters(), lr=self.learning_rate, weight_decay=self.weight_decay)
 
+        side = SideStream(device)
+
         def step() -> dict[str, Tensor]:
-            drawn = sampler.draw()
-            real = drawn.rows(private)
+            with side.fork():
+                drawn = sampler.draw()
+                real = drawn.rows(private)
             labels = torch.randint(problem.classes, (self.batch,), generator=random, device=device)
             # the fresh rows reuse the labels of the first rows
             labels = torch.cat([labels, labels[:renewed]])
@@ -80,6 +84,7 @@ class Sinkhorn(Method):
             generated = joint_points(
                 self.protect(images[: self.batch], problem), labels[: self.batch], problem.classes, self.label_weight
             )
+            side.join()
             loss = self.loss(problem, generated, real, drawn.mask, images, labels, renewed, schedule)
             loss.backward()
             self.protect_parameters(model, problem)

@@ -29,6 +29,7 @@ from dpot.training.ema import EMA
 from dpot.training.engine import Outcome
 from dpot.training.samplers import FixedSize, Sampler, Stratified
 from dpot.training.schedules import Cosine
+from dpot.training.streams import SideStream
 from dpot.transport.directions import uniform_directions
 from dpot.transport.sliced import project, wasserstein_1d
 
@@ -105,22 +106,26 @@ class SWD(Method):
         wanted = torch.arange(problem.classes, device=problem.device).repeat_interleave(self.batch // problem.classes)
         model, random = problem.generator, problem.random
 
+        side = SideStream(problem.device)
+
         def step() -> dict[str, Tensor]:
-            real = sampler.draw().rows(private)
+            directions = uniform_directions(self.projections, private.shape[1], random, problem.device)
+            with side.fork():
+                rows = sampler.draw().rows(private)
+                real = project(rows.view(groups, per_group, -1), directions)
+                if sigma:  # the noisy projections are the release; what follows is post-processing of them
+                    real = real + problem.noise.normal_like(real, sigma)
             labels = wanted
             if self.labels == "joint":
                 shape = (self.batch,)
                 labels = torch.randint(problem.classes, shape, generator=random, device=problem.device)
-            fake = self.vectors(model(model.code(len(labels), random, problem.device), labels), labels, problem.classes)
-            directions = uniform_directions(self.projections, real.shape[1], random, problem.device)
-            real_projected = project(real.view(groups, per_group, -1), directions)
-            fake_projected = project(fake.view(groups, per_group, -1), directions)
+            images = model(model.code(len(labels), random, problem.device), labels)
+            vectors = self.vectors(images, labels, problem.classes)
+            fake = project(vectors.view(groups, per_group, -1), directions)
             if sigma:
-                # The noisy target projections are the release; what follows is post-processing of them.
-                real_projected = real_projected + problem.noise.normal_like(real_projected, sigma)
-                drawn = torch.empty_like(fake_projected).normal_(generator=random)
-                fake_projected = torch.add(fake_projected, drawn, alpha=sigma)
-            loss = wasserstein_1d(fake_projected, real_projected, self.q).mean() * self.scale**2
+                fake = torch.add(fake, torch.empty_like(fake).normal_(generator=random), alpha=sigma)
+            side.join()
+            loss = wasserstein_1d(fake, real, self.q).mean() * self.scale**2
             loss.backward()
             optimizer.step()
             return {"loss": loss}

@@ -140,6 +140,7 @@ class Reproduce(Task):
             own = composed[run.overrides].copy()
             own.seed = run.seed
             own.profile = cfg.profile  # with the user's own overrides of it
+            own.profile.seeds = None  # how many seeds are run is no property of one run
             for key in ("device", "data_root", "output_root", "tracker", "debug"):
                 own[key] = cfg[key]
             directory = Run(own).directory
