@@ -15,6 +15,7 @@ import platform
 import time
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import torch
 import torch.nn.functional as F
@@ -150,6 +151,26 @@ def _synchronise(device: torch.device) -> None:
         torch.cuda.synchronize()
 
 
+def markdown(facts: dict[str, Any]) -> str:
+    """The measurements as a table."""
+    lines = [
+        "# One training step, by the engine and written plainly",
+        "",
+        f"{facts['device']}, torch {facts['torch']}, Python {facts['python']}, commit {str(facts['commit'])[:12]}",
+        "",
+        "| step | mode | µs a step | plain, µs | ratio | target | the paper's steps |",
+        "|---|---|---|---|---|---|---|",
+    ]
+    for row in facts["rows"]:
+        plain = row["plain_steps_per_second"]
+        beside = f"{1e6 / plain:.0f} | {row['ratio']:.1f}×" if plain else "– | –"
+        lines.append(
+            f"| {row['step']} | {row['mode']} | {1e6 / row['steps_per_second']:.0f} | {beside} "
+            f"| {row['target_ratio']}× | {PAPER_STEPS[row['step']]:,} in {row['seconds_for_the_paper']:,.0f} s |"
+        )
+    return "\n".join([*lines, ""])
+
+
 def main() -> None:
     """Measure, print, write."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
@@ -192,7 +213,8 @@ def main() -> None:
         "dirty": dirty,
         "rows": rows,
     }
-    write_atomically(options.out / f"training-{device.type}.json", json.dumps(facts, indent=1) + "\n")
+    write_atomically(options.out / f"training.{device.type}.json", json.dumps(facts, indent=1) + "\n")
+    write_atomically(options.out / f"training.{device.type}.md", markdown(facts))
 
 
 if __name__ == "__main__":

@@ -1,0 +1,61 @@
+"""Keep finished runs for good: copy the paper-profile records of a sheet into results/reproduced/, with its tables.
+
+    python scripts/keep_results.py outputs dp_swd table 2
+
+Copies record, samples, statement and cell notes of every run of the sheet that is comparable with the paper, then
+writes the comparison as Markdown, LaTeX, CSV and JSON beside them. A run that is kept already is left alone.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import re
+import shutil
+from pathlib import Path
+
+from dpot.record import RECORD, Record, write_atomically
+from dpot.reporting import compare, published, sheets, store, tables
+
+KEPT = (RECORD, "samples.png", "privacy.md", "privacy.html")
+
+
+def main() -> None:
+    """Copy, then compare what is committed."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("output_root", type=Path)
+    parser.add_argument("paper")
+    parser.add_argument("kind", choices=["table", "figure"])
+    parser.add_argument("name")
+    options = parser.parse_args()
+    sheet = sheets.load(options.paper, options.name, options.kind)
+    folder = store.REPRODUCED / sheet.paper / f"{sheet.kind}_{sheet.name}"
+    for note in sorted((options.output_root / "runs").glob("*/cell-*.json")):
+        home, run = json.loads(note.read_text()), note.parent
+        record = Record.load(run)
+        is_paper = record.config["profile"]["name"] == "paper" and record.provenance["data"]["comparable"]
+        if (home["paper"], home["kind"], home["name"]) != (sheet.paper, sheet.kind, sheet.name) or not is_paper:
+            continue
+        words = "-".join([home["row"], *home["group"], f"s{home['seed']}"])
+        target = folder / re.sub(r"[^A-Za-z0-9.-]+", "_", words.replace("dataset=", ""))
+        if (target / RECORD).exists():
+            print(f"kept already: {target.name}")
+            continue
+        target.mkdir(parents=True, exist_ok=True)
+        for name in KEPT:
+            if name != RECORD and (run / name).exists():
+                shutil.copyfile(run / name, target / name)
+        shutil.copyfile(note, target / note.name)
+        shutil.copyfile(run / RECORD, target / RECORD)  # last, as a run does
+        print(f"kept: {target.name}")
+    printed = published.tables(sheet.paper).get(sheet.name) if sheet.kind == "table" else None
+    nowhere = folder / "no-other-runs"  # only what is committed counts
+    cells = compare.compare(sheet, printed, store.records(nowhere), "paper")
+    write_atomically(folder / "comparison.md", tables.markdown(sheet, cells))
+    write_atomically(folder / "comparison.tex", tables.latex(sheet, cells))
+    write_atomically(folder / "comparison.csv", tables.comma_separated(cells))
+    write_atomically(folder / "comparison.json", json.dumps(compare.as_answer(sheet, cells), indent=1) + "\n")
+
+
+if __name__ == "__main__":
+    main()
