@@ -48,11 +48,17 @@ class Sinkhorn(Method):
         blur: Positive = 0.05,
         power: Positive = 1.0,
         label_weight: NonNegative = 15.0,
+        clip: Positive = 0.5,
+        clip_per: Literal["row", "block"] = "block",
+        perturb: Literal["images", "parameters"] = "images",
+        noise_multiplier: Positive | None = None,
     ) -> None:
+        """The last four, from `clip` on, say how the private variant sanitises; null noise is calibrated."""
         self.batch, self.steps, self.l1, self.l2, self.debias = batch, steps, l1, l2, debias
         self.learning_rate, self.weight_decay, self.label_weight = learning_rate, weight_decay, label_weight
         self.fraction = {"none": 0.0, "semi": fraction, "full": 1.0}[debias]
         self.blur, self.power = blur, power
+        self.clip, self.clip_per, self.perturb, self.noise_multiplier = clip, clip_per, perturb, noise_multiplier
 
     def fit(self, problem: Problem) -> Outcome:
         """Train the generator."""
@@ -155,28 +161,7 @@ class DPSinkhorn(Sinkhorn):
     """
 
     private = True
-
-    def __init__(
-        self,
-        clip: Positive = 0.5,
-        clip_per: Literal["row", "block"] = "block",
-        perturb: Literal["images", "parameters"] = "images",
-        noise_multiplier: Positive | None = None,
-        batch: Count = 50,
-        steps: Count = 3_446_400,
-        learning_rate: Positive = 1e-5,
-        weight_decay: NonNegative = 1e-5,
-        l1: NonNegative = 1.0,
-        l2: NonNegative = 1.0,
-        debias: Literal["none", "semi", "full"] = "semi",
-        fraction: Fraction = 0.4,
-        blur: Positive = 0.05,
-        power: Positive = 1.0,
-        label_weight: NonNegative = 15.0,
-    ) -> None:
-        super().__init__(batch, steps, learning_rate, weight_decay, l1, l2, debias, fraction, blur, power, label_weight)
-        self.clip, self.clip_per, self.perturb, self.noise_multiplier = clip, clip_per, perturb, noise_multiplier
-        self.multiplier = 0.0
+    multiplier = 0.0  # set when the mechanism is calibrated
 
     @property
     def sensitivity(self) -> float:

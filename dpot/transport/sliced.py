@@ -8,7 +8,7 @@ For empirical measures μ = Σ a_i δ_{x_i}, ν = Σ b_j δ_{y_j} and directions
 contiguous memory: a sort along the first axis of an (n, k) matrix first transposes it, twice.
 
 Equal sizes without weights take one product, one sort per side and one difference; value and gradient come out of
-the same pass and a side that needs no gradient gets none. On a GPU rows of up to 1024 points are sorted, compared and
+the same pass and a side that needs no gradient gets none. On a GPU rows of up to 512 points are sorted, compared and
 scattered back in a single kernel (kernels.py).
 """
 
