@@ -35,6 +35,7 @@ COMPONENT_PACKAGES = (
     "dpot.profiles",
     "dpot.trackers",
 )
+GROUPS = ("task", "dataset", "generator", "loss", "privacy", "classifier", "tracker", "profile")
 # What Hydra itself instantiates (launcher, sweeper, callbacks), before any task runs.
 HYDRA_PACKAGES = ("hydra._internal.", "hydra.core.", "hydra_plugins.")
 HYDRA_CALLBACK = "dpot.launch.SweepWatch"
@@ -125,6 +126,10 @@ def locate(name: str, key: str) -> Callable[..., Any]:
 def check(cfg: DictConfig) -> None:
     """Check every component node and the root keys against the signatures they configure, in place."""
     refuse_foreign_targets(cfg)
+    known = [*inspect.signature(root_settings).parameters, *GROUPS]
+    for name in map(str, cfg):
+        if name not in known:
+            raise unknown_key(name, known)
     _check_arguments(cfg, root_settings, "", only_known=True)
     # The privacy budget first: it is the cheapest to import and the costliest to get wrong.
     for key, name in sorted(targets(cfg), key=lambda item: item[0] != "privacy"):

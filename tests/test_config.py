@@ -99,9 +99,7 @@ def test_targets_are_found_at_any_depth():
     assert list(config.targets(node)) == [("a[0].b", "x.Y")]
 
 
-@pytest.mark.parametrize(
-    "group", ["task", "dataset", "generator", "loss", "privacy", "classifier", "tracker", "profile"]
-)
+@pytest.mark.parametrize("group", [*config.GROUPS, "experiment"])
 def test_every_choice_of_every_group_passes_its_own_check(group):
     for choice in config.options(group):
         cfg = compose_config([f"{group}={choice}"])

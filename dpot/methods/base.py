@@ -13,7 +13,7 @@ from safetensors.torch import load_file, save
 from torch import Tensor, nn
 from torch.optim import Optimizer
 
-from dpot.errors import UsageError
+from dpot.errors import PrivacyError, UsageError
 from dpot.models.generator import Generator
 from dpot.privacy.budget import Budget
 from dpot.privacy.events import Event, NonPrivate
@@ -108,8 +108,18 @@ class Problem:
             write_atomically(path, save({"release": kept}))
         return kept.to(self.device)
 
-    def charging(self, event: Event, source: str, sampler: str) -> Callable[[int], None]:
-        """A hook that charges `event` once per step, before the steps are made."""
+    def charging(self, event: Event, source: str, sampler: str, steps: int) -> Callable[[int], None]:
+        """A hook that charges `event` once per step, before the steps are made.
+
+        Whether all of them fit the budget is known now, and said now, not after an hour of training.
+        """
+        if self.budget.epsilon is not None and not isinstance(event, NonPrivate):
+            affordable = self.ledger.affordable(event)
+            if affordable < steps:
+                raise PrivacyError(
+                    f"{steps} steps with this noise exceed the budget of epsilon={self.budget.epsilon:g}, which allows "
+                    f"{affordable}: take fewer steps, more noise (or let it be calibrated), or raise privacy.epsilon"
+                )
         drawn = str(event.sampler) if isinstance(event, NonPrivate) else sampler  # no noise: no sampler helps
 
         def before(count: int) -> None:

@@ -101,7 +101,7 @@ class Sinkhorn(Method):
             step,
             steps=steps,
             optimizer=optimizer,
-            before=problem.charging(event, "dpot/methods/dp_sinkhorn.py", sampler.name),
+            before=problem.charging(event, "dpot/methods/dp_sinkhorn.py", sampler.name, steps),
         )
         return engine.run()
 

@@ -138,7 +138,7 @@ class SWD(Method):
             optimizer=optimizer,
             ema=average,
             schedule=Cosine(steps) if self.decay else None,
-            before=problem.charging(event, "dpot/methods/dp_swd.py", sampler.name),
+            before=problem.charging(event, "dpot/methods/dp_swd.py", sampler.name, steps),
         )
         outcome = engine.run()
         if average is not None:

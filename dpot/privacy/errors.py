@@ -12,6 +12,8 @@ from dpot.ranges import Range
 class InvalidParameter(PrivacyError):
     """A parameter outside its range: δ = 0, α ≤ 1, k = 0, q > 1, NaN."""
 
+    exit_code = 2  # what was asked for is impossible, as with any wrong setting
+
 
 class AdjacencyMismatch(PrivacyError):
     """Guarantees for different neighbouring relations cannot be added up."""

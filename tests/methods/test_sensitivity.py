@@ -108,7 +108,7 @@ def test_a_step_beyond_the_budget_is_refused_before_it_happens():
     own.max_steps = 3
     method.fit(own)
     calls = own.ledger.releases
-    with pytest.raises(Exception, match="would bring epsilon"):
+    with pytest.raises(Exception, match="exceed the budget"):
         method.fit(own)
     assert own.ledger.releases == calls
 
