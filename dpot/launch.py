@@ -110,7 +110,7 @@ def job(cfg: DictConfig) -> None:
         elif not place:
             print(dump(answer.data))
         sys.stdout.flush()
-    except BrokenPipeError:  # the reader has seen enough (dpot ... | head)
+    except (BrokenPipeError, SystemExit):  # the reader has seen enough (dpot ... | head); rich then wants to exit
         os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
 
 

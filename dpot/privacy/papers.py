@@ -71,7 +71,7 @@ def table_4_row(setting: Setting) -> dict[str, Any]:
     clt_as_coded = Pricing("clt", setting.delta, failure=setting.delta / 2)
     coded = sigma(at("clt"), clt_as_coded) if setting.central_limit else sigma(at("coded"))
     difference = coded / setting.sigma - 1
-    verdict = "matches" if abs(difference) <= MATCH else "near" if abs(difference) <= NEAR else "differs"
+    verdict = "within" if abs(difference) <= MATCH else "near" if abs(difference) <= NEAR else "outside"
     settings = asdict(setting)
     return {
         "published": settings.pop("sigma"),

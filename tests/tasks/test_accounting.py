@@ -24,12 +24,12 @@ def test_table_4_is_written_and_compared(tmp_path: Path) -> None:
     stored = json.loads((tmp_path / "dp_swd" / "table4.json").read_text())
     assert stored == answer.data
     verdicts = {cell["row"]: cell["verdict"] for cell in stored["cells"]}
-    assert verdicts.pop("VisDA") == "differs"
+    assert verdicts.pop("VisDA") == "outside"
     assert verdicts.pop("VisDA 1e-6") == "near"
-    assert set(verdicts.values()) == {"matches"}
+    assert set(verdicts.values()) == {"within"}
     assert len(verdicts) == 7
     text = (tmp_path / "dp_swd" / "table4.md").read_text()
-    assert "| U-M | 1e-05 | 4.74 | 4.717 | -0.5% | matches | 4.386 | 0.911 | 0.748 | 0.710 | 2.042 |" in text
+    assert "| U-M | 1e-05 | 4.74 | 4.717 | -0.5% | within | 4.386 | 0.911 | 0.748 | 0.710 | 2.042 |" in text
     console = Console(width=100, record=True, quiet=True)
     answer.show(console)
 
