@@ -146,10 +146,14 @@ class Run:
         except Timeout:
             raise UsageError(f"{self.directory}: another process is at this very run; wait for it") from None
         if self.cfg.rerun:
-            releases = self.directory.glob("release-*.safetensors")
-            for path in (self.directory / RECORD, *releases, *self.checkpoints.glob("*")):
-                path.unlink(missing_ok=True)
+            self.forget()
         return self
+
+    def forget(self) -> None:
+        """Begin anew: no record, no kept release, no checkpoint."""
+        releases = self.directory.glob("release-*.safetensors")
+        for path in (self.directory / RECORD, *releases, *self.checkpoints.glob("*")):
+            path.unlink(missing_ok=True)
 
     def __exit__(self, *_: object) -> None:
         self._lock.release()

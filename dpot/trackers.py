@@ -1,4 +1,4 @@
-"""Trackers: where the metrics of a running training go. The record is our own; a tracker is a window."""
+"""Trackers: where the metrics of a training go when it has ended. The record is our own; a tracker is a window."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ log = logging.getLogger("dpot")
 
 
 class Tracker(Protocol):
-    """Takes metrics while a run goes on and its summary at the end."""
+    """Takes the metrics of a training and its summary."""
 
     def start(self, directory: Path, config: Mapping[str, Any]) -> None: ...
 
@@ -51,7 +51,7 @@ class CsvTracker:
             self._writer.writerow(["step", "metric", "value"])
 
     def log(self, step: int, metrics: Mapping[str, float]) -> None:
-        """One row per metric, flushed, so that a killed run loses none."""
+        """One row per metric."""
         self._writer.writerows([step, name, value] for name, value in metrics.items())
         self._file.flush()
 

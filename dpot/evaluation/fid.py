@@ -20,6 +20,7 @@ from torch import Tensor
 
 from dpot.errors import DataError
 from dpot.ranges import Count
+from dpot.record import write_atomically
 
 Statistics = tuple[Tensor, Tensor]
 
@@ -133,7 +134,7 @@ class FrechetInception:
         """The statistics of the real images, kept by the checksum of the data they came from."""
         if cache is None or network is None:
             return self.statistics(images, network)
-        from safetensors.torch import load_file, save_file
+        from safetensors.torch import load_file, save
 
         key = f"{checksum}|{self.reference}|{self.round_to_bytes}|{tuple(images.shape)}"
         path = cache / f"fid-{hashlib.sha256(key.encode()).hexdigest()[:16]}.safetensors"
@@ -144,8 +145,5 @@ class FrechetInception:
             except Exception:  # a damaged cache is made again, whatever is wrong with it
                 path.unlink(missing_ok=True)
         mean, covariance = self.statistics(images, network)
-        cache.mkdir(parents=True, exist_ok=True)
-        temporary = path.with_suffix(f".{torch.initial_seed() % 10**6}.tmp")
-        save_file({"mean": mean.cpu(), "covariance": covariance.cpu().contiguous()}, temporary)
-        temporary.replace(path)
+        write_atomically(path, save({"mean": mean.cpu(), "covariance": covariance.cpu().contiguous()}))
         return mean, covariance

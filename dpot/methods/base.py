@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
@@ -93,20 +94,22 @@ class Problem:
         self.engines.append(engine)
         return engine
 
-    def keep_release(self, name: str, make: Callable[[], Tensor]) -> Tensor:
+    def keep_release(self, name: str, make: Callable[[], dict[str, Tensor]]) -> dict[str, Tensor]:
         """A one-shot release: made once, and read back by a run that resumes, which must not draw it again.
 
-        What is kept is already private (it is the release itself), so the file may stay beside the record.
+        It holds whatever belongs to the release (public directions too: on another device the seed would give
+        others). What is kept is already private, so the file may stay beside the record.
         """
         if self.checkpoints is None:
             return make()
-        path = self.checkpoints.parent / f"release-{name}.safetensors"
+        owner = hashlib.sha256(self.fingerprint.encode()).hexdigest()[:12]  # of this configuration and these data
+        path = self.checkpoints.parent / f"release-{name}-{owner}.safetensors"
         if path.exists():
-            kept = load_file(path)["release"]
+            kept = load_file(path)
         else:
-            kept = make().cpu().contiguous()
-            write_atomically(path, save({"release": kept}))
-        return kept.to(self.device)
+            kept = {key: tensor.cpu().contiguous() for key, tensor in make().items()}
+            write_atomically(path, save(kept))
+        return {key: tensor.to(self.device) for key, tensor in kept.items()}
 
     def charging(self, event: Event, source: str, sampler: str, steps: int) -> Callable[[int], None]:
         """A hook that charges `event` once per step, before the steps are made.

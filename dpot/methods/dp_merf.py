@@ -65,17 +65,19 @@ class DPMERF(Method):
         second time after a kill would be a second release, hence the file.
         """
         images = problem.images.flatten(1)
-        frequencies = fourier_frequencies(
-            self.features, images.shape[1], math.sqrt(self.kernel_variance), problem.random, problem.device
-        )
         multiplier = calibration.find_sigma(Gaussian, 1, problem.budget)
         problem.ledger.charge(Gaussian(multiplier), count=1, source="dpot/methods/dp_merf.py", sampler="full")
 
-        def release() -> Tensor:
+        def release() -> dict[str, Tensor]:
+            frequencies = fourier_frequencies(
+                self.features, images.shape[1], math.sqrt(self.kernel_variance), problem.random, problem.device
+            )
             total = torch.zeros(self.features, problem.classes, device=problem.device)
             for rows, labels in zip(images.split(5000), problem.labels.split(5000), strict=True):
                 total += mean_embedding(rows, frequencies, labels, problem.classes) * len(rows)
             scale = multiplier * 2 * ROUNDING / len(images)
-            return total / len(images) + problem.noise.normal(total.shape, scale)
+            noisy = total / len(images) + problem.noise.normal(total.shape, scale)
+            return {"embedding": noisy, "frequencies": frequencies}
 
-        return problem.keep_release("embedding", release), frequencies
+        kept = problem.keep_release("embedding", release)
+        return kept["embedding"], kept["frequencies"]

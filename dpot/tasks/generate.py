@@ -46,22 +46,26 @@ class Generate(Task):
 
     def run(self, cfg: DictConfig) -> Answer:
         """Train and evaluate, or give the record of this configuration if there is one."""
+        profile: Profile = config.instantiate(cfg.profile, "profile")
+        data = _images(config.instantiate(cfg.dataset, "dataset").load(cfg.data_root), profile)
         with Run(cfg) as run:
             record = run.finished()
+            if record is not None and record.provenance["data"]["checksum"] != data.checksum:
+                log.warning("the data have changed since this configuration was run: it is run again")
+                run.forget()
+                record = None
             if record is not None:
                 log.info("on record already: %s (rerun=true runs it again)", run.directory)
             else:
-                record = self._train(cfg, run)
+                record = self._train(cfg, run, profile, data)
             return Answer(_as_answer(record, run.directory), lambda console: _show(console, record, run.directory))
 
-    def _train(self, cfg: DictConfig, run: Run) -> Record:
-        profile: Profile = config.instantiate(cfg.profile, "profile")
+    def _train(self, cfg: DictConfig, run: Run, profile: Profile, data: Dataset) -> Record:
         budget: Budget = config.instantiate(cfg.privacy, "privacy")
         method: Method = config.instantiate(cfg.loss, "loss")
         downstream: Downstream = config.instantiate(cfg.classifier, "classifier")
         tracker: Tracker = config.instantiate(cfg.tracker, "tracker")
         _check_together(method, budget)
-        data = _images(config.instantiate(cfg.dataset, "dataset").load(cfg.data_root), profile)
         device = torch.device(cfg.device if cfg.device != "cuda" else "cuda:0")
 
         torch.manual_seed(cfg.seed)
@@ -78,7 +82,7 @@ class Generate(Task):
             random=random,
             max_steps=profile.steps,
             checkpoints=run.checkpoints,
-            fingerprint=run.fingerprint,
+            fingerprint=f"{run.fingerprint} {data.checksum}",  # other data: no checkpoint, no release of these
             progress=Progress("auto"),
             name=f"{data.name} {cfg.loss._target_.rpartition('.')[2]} seed {cfg.seed}",
         )

@@ -124,6 +124,8 @@ def test_noise_and_batches_do_not_follow_the_experiment_seed():
 def test_a_resumed_release_is_the_same_release(tmp_path):
     own = problem()
     own.checkpoints = tmp_path / "run" / "checkpoints"
-    first = own.keep_release("x", lambda: own.noise.normal((5,)))
-    again = own.keep_release("x", lambda: own.noise.normal((5,)))
-    assert torch.equal(first, again)
+    first = own.keep_release("x", lambda: {"y": own.noise.normal((5,))})
+    again = own.keep_release("x", lambda: {"y": own.noise.normal((5,))})
+    assert torch.equal(first["y"], again["y"])
+    own.fingerprint = "other data"
+    assert not torch.equal(own.keep_release("x", lambda: {"y": own.noise.normal((5,))})["y"], first["y"])

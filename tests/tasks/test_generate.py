@@ -3,6 +3,7 @@
 import json
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 from dpot.errors import UsageError
@@ -50,6 +51,20 @@ def test_a_second_run_reads_the_record_of_the_first(tmp_path):
     assert again == json.loads(json.dumps(first))
     other = generate(tmp_path, *METHODS["dp_merf"], "rerun=true")
     assert other["provenance"]["finished"] >= first["provenance"]["finished"]
+
+
+def test_changed_data_are_not_answered_from_the_record_of_the_old(tmp_path):
+    folder = tmp_path / "mine"
+    folder.mkdir()
+    overrides = ["dataset=folder", f"dataset.path={folder}/x.npz", "loss=dp_merf", "loss.features=64", "privacy=eps10"]
+    overrides += ["dataset.size=28", "classifier.kinds=[logreg]"]
+    checksums = []
+    for seed in range(2):
+        rng = np.random.default_rng(seed)
+        x, y = rng.integers(0, 256, (60, 28, 28), dtype=np.uint8), np.arange(60) % 3
+        np.savez(folder / "x.npz", x=x, y=y)
+        checksums.append(generate(tmp_path / "out", *overrides)["provenance"]["data"]["checksum"])
+    assert checksums[0] != checksums[1]
 
 
 def test_the_privacy_noise_does_not_follow_the_seed(tmp_path):
