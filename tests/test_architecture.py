@@ -18,8 +18,13 @@ ALLOWED = {
     "training": set(),
     "evaluation": set(),
     "methods": {"transport", "privacy", "models", "training"},
+    "attacks": {"transport", "privacy"},
+    "claims": {"methods", "transport", "privacy", "models", "training", "attacks"},
     "reporting": set(),
-    "tasks": {"methods", "transport", "privacy", "models", "training", "data", "evaluation", "reporting"},
+    "tasks": {
+        *("methods", "transport", "privacy", "models", "training", "data", "evaluation", "reporting"),
+        *("attacks", "claims"),
+    },
 }
 
 
