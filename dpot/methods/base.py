@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import hashlib
-from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -15,7 +14,7 @@ from torch import Tensor, nn
 from torch.optim import Optimizer
 
 from dpot.errors import PrivacyError, UsageError
-from dpot.models.generator import Generator
+from dpot.models.generator import Generator, synthesize
 from dpot.privacy.budget import Budget
 from dpot.privacy.events import Event, NonPrivate
 from dpot.privacy.ledger import Ledger
@@ -50,6 +49,7 @@ class Problem:
     progress: Progress = field(default_factory=lambda: Progress("silent"))
     name: str = "training"
     engines: list[Engine] = field(default_factory=list)
+    average: EMA | None = None
 
     @property
     def device(self) -> torch.device:
@@ -92,7 +92,13 @@ class Problem:
             name=self.name,
         )
         self.engines.append(engine)
+        self.average = ema
         return engine
+
+    def settle(self) -> None:
+        """After the last step: the averaged weights, where there are some, become the generator's."""
+        if self.average is not None:
+            self.generator.load_state_dict(self.average.module.state_dict())
 
     def keep_release(self, name: str, make: Callable[[], dict[str, Tensor]]) -> dict[str, Tensor]:
         """A one-shot release: made once, and read back by a run that resumes, which must not draw it again.
@@ -131,14 +137,30 @@ class Problem:
         return before
 
 
-class Method(ABC):
-    """Trains the problem's generator. Reads its parameters from its config node, one file per method."""
+class Method:
+    """Trains the problem's generator. Reads its parameters from its config node, one file per method.
+
+    Most methods define `prepare`; one that does not train step by step defines `fit` instead.
+    """
 
     private: ClassVar[bool] = True
 
-    @abstractmethod
+    def prepare(self, problem: Problem) -> Engine | None:
+        """The engine that trains problem.generator, not yet run; None: this method only knows `fit`."""
+        return None
+
     def fit(self, problem: Problem) -> Outcome:
         """Train problem.generator in place."""
+        engine = self.prepare(problem)
+        if engine is None:
+            raise NotImplementedError(f"{type(self).__name__} defines neither prepare nor fit")
+        outcome = engine.run()
+        problem.settle()
+        return outcome
+
+    def draw(self, problem: Problem, count: int) -> tuple[Tensor, Tensor]:
+        """`count` images in [0, 1] to be judged, with their labels."""
+        return synthesize(problem.generator, count, problem.random, problem.device)
 
 
 def require_labels(problem: Problem, method: str, per_class: int) -> list[int]:

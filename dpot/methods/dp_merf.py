@@ -15,7 +15,7 @@ from dpot.methods.base import Method, Problem
 from dpot.privacy import calibration
 from dpot.privacy.events import Gaussian
 from dpot.ranges import Count, Positive
-from dpot.training.engine import Outcome
+from dpot.training.engine import Engine
 from dpot.training.schedules import StepDecay
 from dpot.transport.mmd import fourier_frequencies, mean_embedding, squared_mmd
 
@@ -37,8 +37,8 @@ class DPMERF(Method):
         self.features, self.kernel_variance, self.batch, self.epochs = features, kernel_variance, batch, epochs
         self.learning_rate, self.rate_decay = learning_rate, rate_decay
 
-    def fit(self, problem: Problem) -> Outcome:
-        """Release the embedding, then train against it."""
+    def prepare(self, problem: Problem) -> Engine:
+        """Release the embedding; the engine trains against it."""
         target, frequencies = self._release(problem)
         model, random = problem.generator, problem.random
         optimizer = torch.optim.Adam(model.parameters(), lr=self.learning_rate)
@@ -56,7 +56,7 @@ class DPMERF(Method):
         # Steps here are free of budget: a small profile cuts them only where the paper's own number is larger.
         steps = problem.steps(self.epochs * per_epoch)
         schedule = StepDecay(every=per_epoch, factor=self.rate_decay)
-        return problem.engine(step, steps=steps, optimizer=optimizer, schedule=schedule).run()
+        return problem.engine(step, steps=steps, optimizer=optimizer, schedule=schedule)
 
     def _release(self, problem: Problem) -> tuple[Tensor, Tensor]:
         """(μ + N(0, (σ·2/N)²), frequencies). A resumed run must find the same release, so it is kept.

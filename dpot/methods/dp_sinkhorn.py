@@ -23,7 +23,7 @@ from dpot.methods.base import Method, Problem
 from dpot.privacy import calibration
 from dpot.privacy.events import Adjacency, Event, Gaussian, NonPrivate, PoissonSampled
 from dpot.ranges import Count, Fraction, NonNegative, Positive
-from dpot.training.engine import Outcome
+from dpot.training.engine import Engine
 from dpot.training.samplers import FixedSize, Poisson, Sampler
 from dpot.training.sanitise import sanitise_images, sanitise_parameters
 from dpot.training.streams import SideStream
@@ -60,8 +60,8 @@ class Sinkhorn(Method):
         self.blur, self.power = blur, power
         self.clip, self.clip_per, self.perturb, self.noise_multiplier = clip, clip_per, perturb, noise_multiplier
 
-    def fit(self, problem: Problem) -> Outcome:
-        """Train the generator."""
+    def prepare(self, problem: Problem) -> Engine:
+        """The engine whose steps train the generator."""
         model, random, device = problem.generator, problem.random, problem.device
         low, high = model.pixel_range
         if (low, high) != (-1.0, 1.0):
@@ -97,13 +97,12 @@ class Sinkhorn(Method):
             optimizer.step()
             return {"loss": loss}
 
-        engine = problem.engine(
+        return problem.engine(
             step,
             steps=steps,
             optimizer=optimizer,
             before=problem.charging(event, "dpot/methods/dp_sinkhorn.py", sampler.name, steps),
         )
-        return engine.run()
 
     def loss(
         self,

@@ -26,7 +26,7 @@ from dpot.privacy.accountants import own_epsilon
 from dpot.privacy.events import Adjacency, Event, FixedSizeSampled, NonPrivate, ProjectionGaussian, StratifiedSampled
 from dpot.ranges import Count, Fraction, Positive
 from dpot.training.ema import EMA
-from dpot.training.engine import Outcome
+from dpot.training.engine import Engine
 from dpot.training.samplers import FixedSize, Sampler, Stratified
 from dpot.training.schedules import Cosine
 from dpot.training.streams import SideStream
@@ -92,8 +92,8 @@ class SWD(Method):
 
     # training
 
-    def fit(self, problem: Problem) -> Outcome:
-        """Train the generator; every batch of private rows is one release."""
+    def prepare(self, problem: Problem) -> Engine:
+        """The engine whose steps train the generator; every batch of private rows is one release."""
         low, high = problem.generator.pixel_range
         if (low, high) != (0.0, 1.0):
             raise UsageError("loss=dp_swd compares pixels in [0, 1]: choose a generator that ends in a sigmoid")
@@ -131,19 +131,14 @@ class SWD(Method):
             return {"loss": loss}
 
         optimizer = torch.optim.Adam(model.parameters(), lr=self.learning_rate)
-        average = EMA(model, self.ema) if self.ema else None
-        engine = problem.engine(
+        return problem.engine(
             step,
             steps=steps,
             optimizer=optimizer,
-            ema=average,
+            ema=EMA(model, self.ema) if self.ema else None,
             schedule=Cosine(steps) if self.decay else None,
             before=problem.charging(event, "dpot/methods/dp_swd.py", sampler.name, steps),
         )
-        outcome = engine.run()
-        if average is not None:
-            model.load_state_dict(average.module.state_dict())
-        return outcome
 
     def _sampler(self, problem: Problem) -> Sampler:
         secret = problem.noise.generator

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -26,3 +26,7 @@ class Task(ABC):
     @abstractmethod
     def run(self, cfg: DictConfig) -> Answer:
         """Do the work and answer. Progress goes to stderr; stdout belongs to the launcher."""
+
+    def run_together(self, cfgs: Sequence[DictConfig]) -> list[Answer]:
+        """Several runs of this task (seeds, rows of a table); a task that can train them side by side does so."""
+        return [self.run(cfg) for cfg in cfgs]

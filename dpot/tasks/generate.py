@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
 import logging
 import statistics
+from collections.abc import Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -20,7 +23,7 @@ from dpot.errors import DataError, UsageError
 from dpot.evaluation.downstream import Downstream
 from dpot.evaluation.fid import FrechetInception, frechet_distance, inception, read_weights
 from dpot.methods.base import Method, Problem
-from dpot.models.generator import Generator, synthesize
+from dpot.models.generator import Generator
 from dpot.privacy.budget import Budget
 from dpot.privacy.ledger import Ledger
 from dpot.privacy.noise import NoiseSource
@@ -31,10 +34,26 @@ from dpot.record import Record, Run, write_atomically
 from dpot.reporting.figures import grid
 from dpot.tasks.base import Answer, Task
 from dpot.trackers import Tracker
-from dpot.training.engine import Outcome
+from dpot.training.engine import Engine, Outcome
 from dpot.training.progress import Progress
+from dpot.training.together import train_together
 
 log = logging.getLogger("dpot")
+
+
+@dataclass
+class Training:
+    """One run between its beginning and its record."""
+
+    cfg: DictConfig
+    run: Run
+    profile: Profile
+    data: Dataset
+    method: Method
+    problem: Problem
+    engine: Engine | None
+    downstream: Downstream
+    tracker: Tracker
 
 
 class Generate(Task):
@@ -46,21 +65,29 @@ class Generate(Task):
 
     def run(self, cfg: DictConfig) -> Answer:
         """Train and evaluate, or give the record of this configuration if there is one."""
+        return self.run_together([cfg])[0]
+
+    def run_together(self, cfgs: Sequence[DictConfig]) -> list[Answer]:
+        """Train those that have no record yet side by side, then judge them one after the other."""
+        with contextlib.ExitStack() as locks:
+            runs = [locks.enter_context(Run(cfg)) for cfg in cfgs]
+            begun = [self._begin(cfg, run) for cfg, run in zip(cfgs, runs, strict=True)]
+            outcomes = iter(_train([one for one in begun if isinstance(one, Training)]))
+            records = [self._conclude(one, next(outcomes)) if isinstance(one, Training) else one for one in begun]
+        return [_answer(record, run.directory) for record, run in zip(records, runs, strict=True)]
+
+    def _begin(self, cfg: DictConfig, run: Run) -> Training | Record:
+        """The record of this configuration, or the training that will make it, ready to run."""
         profile: Profile = config.instantiate(cfg.profile, "profile")
         data = _images(config.instantiate(cfg.dataset, "dataset").load(cfg.data_root), profile)
-        with Run(cfg) as run:
-            record = run.finished()
-            if record is not None and record.provenance["data"]["checksum"] != data.checksum:
-                log.warning("the data have changed since this configuration was run: it is run again")
-                run.forget()
-                record = None
-            if record is not None:
-                log.info("on record already: %s (rerun=true runs it again)", run.directory)
-            else:
-                record = self._train(cfg, run, profile, data)
-            return Answer(_as_answer(record, run.directory), lambda console: _show(console, record, run.directory))
-
-    def _train(self, cfg: DictConfig, run: Run, profile: Profile, data: Dataset) -> Record:
+        record = run.finished()
+        if record is not None and record.provenance["data"]["checksum"] != data.checksum:
+            log.warning("the data have changed since this configuration was run: it is run again")
+            run.forget()
+            record = None
+        if record is not None:
+            log.info("on record already: %s (rerun=true runs it again)", run.directory)
+            return record
         budget: Budget = config.instantiate(cfg.privacy, "privacy")
         method: Method = config.instantiate(cfg.loss, "loss")
         downstream: Downstream = config.instantiate(cfg.classifier, "classifier")
@@ -88,15 +115,18 @@ class Generate(Task):
         )
         plain: Any = OmegaConf.to_container(cfg, resolve=True)
         tracker.start(run.directory, plain)
-        outcome = method.fit(problem)
-        for point in outcome.history:
-            tracker.log(int(point["step"]), {k: v for k, v in point.items() if k != "step"})
+        return Training(cfg, run, profile, data, method, problem, method.prepare(problem), downstream, tracker)
 
-        metrics = self._evaluate(problem, data, downstream, profile, cfg)
+    def _conclude(self, one: Training, outcome: Outcome) -> Record:
+        """Judge what was trained and write the record."""
+        for point in outcome.history:
+            one.tracker.log(int(point["step"]), {k: v for k, v in point.items() if k != "step"})
+        problem, data = one.problem, one.data
+        metrics = self._evaluate(one)
         metrics["training"] = _training_facts(outcome)
         statement = Statement.of(problem.ledger, problem.noise.record())
-        files = _write_files(run.directory, problem, statement)
-        tracker.finish(_flat(metrics))
+        files = _write_files(one, statement)
+        one.tracker.finish(_flat(metrics))
         facts = {
             "name": data.name,
             "checksum": data.checksum,
@@ -104,23 +134,22 @@ class Generate(Task):
             "comparable": data.comparable,
             "records": len(data.train),
         }
-        record = run.finish(metrics, statement.to_dict() | {"headline": statement.headline()}, facts, files)
+        record = one.run.finish(metrics, statement.to_dict() | {"headline": statement.headline()}, facts, files)
         for engine in problem.engines:
             engine.discard()  # checkpoints hold the state of the noise generator
         return record
 
-    def _evaluate(
-        self, problem: Problem, data: Dataset, downstream: Downstream, profile: Profile, cfg: DictConfig
-    ) -> dict[str, Any]:
-        downstream.samples = profile.samples or downstream.samples
-        downstream.passes = profile.passes or downstream.passes
+    def _evaluate(self, one: Training) -> dict[str, Any]:
+        problem, data, downstream = one.problem, one.data, one.downstream
+        downstream.samples = one.profile.samples or downstream.samples
+        downstream.passes = one.profile.passes or downstream.passes
         test_x = unit_range(data.test.x).to(problem.device)
         test_y = _labels(data, "test").to(problem.device)
 
         def draw(count: int) -> tuple[Tensor, Tensor]:
-            return synthesize(problem.generator, count, problem.random, problem.device)
+            return one.method.draw(problem, count)
 
-        accuracies = downstream.evaluate(draw, test_x, test_y, data.classes, cfg.seed)
+        accuracies = downstream.evaluate(draw, test_x, test_y, data.classes, one.cfg.seed)
         metrics: dict[str, Any] = {
             name: {
                 "mean": statistics.fmean(values),
@@ -129,24 +158,34 @@ class Generate(Task):
             }
             for name, values in accuracies.items()
         }
-        metrics |= self._frechet(problem, data, profile, cfg)
-        return metrics
+        return metrics | self._frechet(one)
 
-    def _frechet(self, problem: Problem, data: Dataset, profile: Profile, cfg: DictConfig) -> dict[str, float]:
+    def _frechet(self, one: Training) -> dict[str, float]:
+        problem, data, profile = one.problem, one.data, one.profile
         network = None
         if self.fid and profile.fid:
             try:
-                network = inception(read_weights(inception_weights(cfg.data_root).path), problem.device)
+                network = inception(read_weights(inception_weights(one.cfg.data_root).path), problem.device)
             except DataError as error:
                 log.warning("no FID: %s; pixel_frechet, which is something else, is reported instead", error)
         split = data.test if self.protocol.reference == "test" else data.train
         real = unit_range(split.x).to(problem.device)
         count = min(self.protocol.samples, profile.samples or self.protocol.samples)
-        fake, _ = synthesize(problem.generator, count, problem.random, problem.device)
-        cache = Path(cfg.output_root) / "statistics"
+        fake, _ = one.method.draw(problem, count)
+        cache = Path(one.cfg.output_root) / "statistics"
         reference = self.protocol.reference_statistics(real, network, cache, data.checksum)
         distance = frechet_distance(self.protocol.statistics(fake, network), reference)
         return {"fid" if network is not None else "pixel_frechet": distance}
+
+
+def _train(trainings: Sequence[Training]) -> list[Outcome]:
+    """Those with an engine side by side; a method without one is fitted by itself."""
+    engines = [one.engine for one in trainings if one.engine is not None]
+    outcomes = iter(train_together(engines) if engines else ())
+    done = [one.method.fit(one.problem) if one.engine is None else next(outcomes) for one in trainings]
+    for one in trainings:
+        one.problem.settle()
+    return done
 
 
 def _check_together(method: Method, budget: Budget) -> None:
@@ -179,8 +218,9 @@ def _training_facts(outcome: Outcome) -> dict[str, Any]:
     }
 
 
-def _write_files(directory: Path, problem: Problem, statement: Statement) -> dict[str, str]:
-    images, labels = synthesize(problem.generator, 10 * problem.classes, problem.random, problem.device)
+def _write_files(one: Training, statement: Statement) -> dict[str, str]:
+    directory, problem = one.run.directory, one.problem
+    images, labels = one.method.draw(problem, 10 * problem.classes)
     write_atomically(directory / "samples.png", grid(images.cpu(), labels.cpu(), problem.classes))
     write_atomically(directory / "privacy.md", statement.to_markdown())
     write_atomically(directory / "privacy.html", statement.to_html())
@@ -196,14 +236,15 @@ def _flat(metrics: dict[str, Any]) -> dict[str, float]:
     return {name: float(value) for name, value in flat.items()}
 
 
-def _as_answer(record: Record, directory: Path) -> dict[str, Any]:
-    return {
+def _answer(record: Record, directory: Path) -> Answer:
+    data = {
         "config": record.config,
         "metrics": record.metrics,
         "privacy": record.privacy,
         "provenance": record.provenance,
         "files": {name: str(directory / file) for name, file in record.files.items()},
     }
+    return Answer(data, lambda console: _show(console, record, directory))
 
 
 def _show(console: Console, record: Record, directory: Path) -> None:

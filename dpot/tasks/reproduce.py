@@ -23,12 +23,14 @@ from rich.table import Table
 
 from dpot import config
 from dpot.errors import DataError, DpotError, UsageError
+from dpot.ranges import Count
 from dpot.record import RECORD, Record, Run, code_fingerprint
 from dpot.reporting import compare, sheets, store, tables
 from dpot.tasks.base import Answer, Task
 from dpot.tasks.compare import by_task, chosen_sheet, compared
 
 log = logging.getLogger("dpot")
+SIDE_BY_SIDE = 5  # on a GPU: the seeds of one cell
 
 
 @dataclass
@@ -58,8 +60,10 @@ class Reproduce(Task):
         rows: Sequence[str] | None = None,
         launcher: str | None = None,
         demo: bool = True,
+        together: Count | None = None,
     ) -> None:
         self.dry_run, self.all, self.rows, self.launcher, self.demo = dry_run, all, rows, launcher, demo
+        self.together = together
 
     def run(self, cfg: DictConfig) -> Answer:
         """Plan, run what is due, compare."""
@@ -152,27 +156,49 @@ class Reproduce(Task):
     def _work(self, sheet: sheets.Sheet, due: list[Planned], cfg: DictConfig) -> list[dict[str, Any]]:
         if self.launcher and due:
             return self._spread(sheet, due, cfg)
-        failures = []
-        times: list[float] = []
-        for index, item in enumerate(due):
-            left = f", about {statistics.fmean(times) * (len(due) - index):.0f} s left" if times else ""
-            log.info(
-                "[%d/%d] %s, %s, seed %d%s",
-                index + 1,
-                len(due),
-                item.run.row,
-                _data(item),
-                item.run.seed,
-                left,
-            )
-            started = time.monotonic()
-            try:
-                run_one(item.cfg, rerun=item.stale or cfg.rerun)
-            except DpotError as error:
-                failures.append({"row": item.run.row, "seed": item.run.seed, "error": str(error)})
-                log.error("%s (seed %d) failed: %s", item.run.row, item.run.seed, error)
-            times.append(time.monotonic() - started)
+        failures: list[dict[str, Any]] = []
+        began = time.monotonic()
+        for batch in self._batches(due, str(cfg.device)):
+            done = due.index(batch[0])
+            left = f", about {(time.monotonic() - began) / done * (len(due) - done):.0f} s left" if done else ""
+            for item in batch:
+                log.info(
+                    "[%d/%d] %s, %s, seed %d%s",
+                    due.index(item) + 1,
+                    len(due),
+                    item.run.row,
+                    _data(item),
+                    item.run.seed,
+                    left,
+                )
+            failures += self._run(batch, [item.stale or cfg.rerun for item in batch])
         return failures
+
+    def _batches(self, due: list[Planned], device: str) -> list[list[Planned]]:
+        """What trains side by side: runs of one task, which on a GPU take little longer than one of them."""
+        size = self.together or (1 if device == "cpu" else SIDE_BY_SIDE)
+        batches: list[list[Planned]] = []
+        for item in due:
+            last = batches[-1] if batches else None
+            alike = last is not None and last[0].cfg.task == item.cfg.task
+            if last is None or len(last) == size or not alike or any(i.directory == item.directory for i in last):
+                batches.append([item])
+            else:
+                last.append(item)
+        return batches
+
+    def _run(self, batch: list[Planned], reruns: list[bool]) -> list[dict[str, Any]]:
+        """Run a batch; if it fails as one, each by itself, to know which cannot be run (the others resume)."""
+        try:
+            run_together([item.cfg for item in batch], reruns)
+        except DpotError as error:
+            if len(batch) > 1:
+                log.warning("side by side these runs failed (%s): one after the other now", error)
+                return [failure for item in batch for failure in self._run([item], [False])]
+            item = batch[0]
+            log.error("%s (seed %d) failed: %s", item.run.row, item.run.seed, error)
+            return [{"row": item.run.row, "seed": item.run.seed, "error": str(error)}]
+        return []
 
     def _spread(self, sheet: sheets.Sheet, due: list[Planned], cfg: DictConfig) -> list[dict[str, Any]]:
         """Hand the runs to a Hydra launcher: one multirun per distinct set of overrides, swept over its seeds."""
@@ -230,13 +256,14 @@ class Reproduce(Task):
         return Answer({"paper": sheet.paper, sheet.kind: sheet.name, "runs": runs, "expected_seconds": cost}, show)
 
 
-def run_one(cfg: DictConfig, rerun: bool) -> Answer:
-    """Run one composed config as the launcher would."""
-    cfg = cfg.copy()
-    cfg.rerun = rerun
-    config.check(cfg)
-    task: Task = config.instantiate(cfg.task, "task")
-    return task.run(cfg)
+def run_together(cfgs: Sequence[DictConfig], reruns: Sequence[bool]) -> list[Answer]:
+    """Run composed configs of one task, as the launcher would run each."""
+    own = [cfg.copy() for cfg in cfgs]
+    for cfg, rerun in zip(own, reruns, strict=True):
+        cfg.rerun = rerun
+        config.check(cfg)
+    task: Task = config.instantiate(own[0].task, "task")
+    return task.run_together(own)
 
 
 def _data(item: Planned) -> str:

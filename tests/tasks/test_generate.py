@@ -6,8 +6,11 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from dpot import config
 from dpot.errors import UsageError
 from dpot.launch import compose_config, run
+from dpot.privacy.noise import NoiseSource
+from dpot.tasks import generate as generate_module
 
 SMALL = ["task=generate", "dataset=digits", "profile=smoke", "device=cpu"]
 METHODS = {
@@ -98,3 +101,28 @@ def test_samples_and_statement_are_written(tmp_path):
     assert Path(files["samples"]).read_bytes().startswith(b"\x89PNG\r\n\x1a\n")
     assert "ε" in Path(files["statement"]).read_text()
     assert "<html" in Path(files["statement_page"]).read_text()
+
+
+def test_side_by_side_each_learns_what_it_learns_alone(tmp_path, monkeypatch):
+    monkeypatch.setattr(generate_module, "NoiseSource", lambda device: NoiseSource(seed=7, device=device))
+
+    def configs(folder):
+        cfgs = [
+            compose_config([*SMALL, f"output_root={tmp_path}/{folder}", *METHODS[method], f"seed={seed}"])
+            for method, seed in (("dp_swd", 0), ("dp_swd", 1), ("dp_merf", 0))
+        ]
+        for cfg in cfgs:
+            config.check(cfg)
+        return cfgs
+
+    task = generate_module.Generate(fid=False)
+    alone = [task.run(cfg).data for cfg in configs("alone")]
+    together = [answer.data for answer in task.run_together(configs("together"))]
+    again = [answer.data for answer in task.run_together(configs("together"))]
+    for one, other, kept in zip(alone, together, again, strict=True):
+        assert one["metrics"]["training"]["history"] == other["metrics"]["training"]["history"]
+        assert one["metrics"]["mlp"] == other["metrics"]["mlp"]
+        assert one["privacy"]["epsilon"] == other["privacy"]["epsilon"]
+        assert kept["provenance"]["finished"] == other["provenance"]["finished"]
+    assert together[0]["metrics"]["mlp"] != together[1]["metrics"]["mlp"]
+    assert not list(tmp_path.rglob("*.dpot"))

@@ -80,3 +80,10 @@ def test_compare_reads_what_reproduce_left(dpot):
     assert cell["seeds"] == 1
     assert cell["profile"] == "smoke"
     assert cell["published"] == 87
+
+
+def test_rows_side_by_side_give_one_record_each(dpot, tmp_path):
+    done = dpot(*COMMAND, "task.rows=[SWD,DP-MERF]", "task.together=2", "output=json", check=True)
+    assert not json.loads(done.stdout)["failed"]
+    assert len(list(tmp_path.rglob("record.json"))) == 2
+    assert len(list(tmp_path.rglob("cell-*.json"))) == 2
