@@ -10,11 +10,13 @@ from __future__ import annotations
 import copy
 import itertools
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
+
+from dpot.evaluation.stepping import Epochs
 
 Predict = Callable[[Tensor], Tensor]
 
@@ -81,19 +83,14 @@ def multilayer_perceptron(
     def logits(inputs: Tensor) -> Tensor:
         return torch.relu(inputs @ w1.T + b1) @ w2.T + b2
 
-    optimiser = torch.optim.Adam(parameters, lr=1e-3, fused=device.type == "cuda")
-    size = min(batch, n)
+    def loss(rows: Tensor) -> Tensor:
+        penalty = 0.5 * alpha * (w1.square().sum() + w2.square().sum()) / len(rows)
+        return F.cross_entropy(logits(x.index_select(0, rows)), y.index_select(0, rows)) + penalty
+
+    epochs = Epochs(loss, adam(parameters, 1e-3, device), min(batch, n), device)
     best, waited = math.inf, 0
     for _ in range(max_epochs):
-        total = torch.zeros((), device=device, dtype=x.dtype)
-        for rows in torch.randperm(n, generator=generator, device=device).split(size):
-            penalty = 0.5 * alpha * (w1.square().sum() + w2.square().sum()) / len(rows)
-            loss = F.cross_entropy(logits(x[rows]), y[rows]) + penalty
-            optimiser.zero_grad(set_to_none=True)
-            loss.backward()
-            optimiser.step()
-            total += loss.detach() * len(rows)
-        mean = float(total) / n
+        mean = epochs.run(torch.randperm(n, generator=generator, device=device))
         waited = 0 if mean < best - tolerance else waited + 1
         best = min(best, mean)
         if waited > patience:
@@ -118,14 +115,14 @@ def train_with_patience(
     held = max(1, int(hold_out * len(x)))
     held_x, held_y, rows_in = x[order[:held]], y[order[:held]], order[held:]
     best, waited, kept = -1.0, 0, copy.deepcopy(network.state_dict())
+
+    def loss(rows: Tensor) -> Tensor:
+        return F.cross_entropy(network(x.index_select(0, rows)), y.index_select(0, rows))
+
+    epochs = Epochs(loss, optimiser, min(batch, len(rows_in)), x.device)
     for _ in range(max_epochs):
         network.train()
-        shuffled = rows_in[torch.randperm(len(rows_in), generator=generator, device=x.device)]
-        for rows in shuffled.split(batch):
-            loss = F.cross_entropy(network(x[rows]), y[rows])
-            optimiser.zero_grad(set_to_none=True)
-            loss.backward()
-            optimiser.step()
+        epochs.run(rows_in[torch.randperm(len(rows_in), generator=generator, device=x.device)])
         accuracy = float((predict(network)(held_x) == held_y).float().mean())
         if accuracy > best:
             best, waited, kept = accuracy, 0, copy.deepcopy(network.state_dict())
@@ -135,6 +132,12 @@ def train_with_patience(
                 break
     network.load_state_dict(kept)
     return predict(network)
+
+
+def adam(parameters: Iterable[Tensor], rate: float, device: torch.device) -> torch.optim.Adam:
+    """Adam; on a GPU as one kernel that counts its steps there, so that it can be captured."""
+    on_gpu = device.type == "cuda"
+    return torch.optim.Adam(parameters, lr=rate, fused=on_gpu, capturable=on_gpu)
 
 
 def predict(network: nn.Module) -> Predict:

@@ -70,7 +70,7 @@ class Downstream:
                 network, optimiser, patience = _sinkhorn_network(kind, x.shape[1], shape, classes, x.device)
             else:  # GS-WGAN's CNN: its optimiser was not published; Adam's defaults and a short patience
                 network = classifiers.SmallCNN(shape, classes).to(x.device)  # type: ignore[arg-type]
-                optimiser, patience = torch.optim.Adam(network.parameters(), lr=1e-3), 5
+                optimiser, patience = classifiers.adam(network.parameters(), 1e-3, x.device), 5
             return classifiers.train_with_patience(
                 network, optimiser, x, y, generator, batch=128, max_epochs=300, patience=patience
             )
@@ -90,7 +90,7 @@ def _sinkhorn_network(
         network = classifiers.SmallCNN(shape, classes).to(device)  # type: ignore[arg-type]
         return network, torch.optim.SGD(network.parameters(), lr=1e-3, momentum=0.9), 60
     network.to(device)
-    return network, torch.optim.Adam(network.parameters(), lr=1e-4), patience
+    return network, classifiers.adam(network.parameters(), 1e-4, device), patience
 
 
 def _sklearn(kind: Kind, x: Tensor, y: Tensor, seed: int) -> classifiers.Predict:
