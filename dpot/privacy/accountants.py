@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping, Sequence
+from functools import lru_cache
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -171,6 +172,7 @@ def accounts(
     return {name: _ask(ACCOUNTANTS[name], event, pricing) for name in names or ACCOUNTANTS}
 
 
+@lru_cache(maxsize=256)  # seeds of one cell release the same
 def _ask(accountant: Callable[[Event, Pricing], float], event: Event, pricing: Pricing) -> Account:
     if any(isinstance(atom, NonPrivate) for atom, _ in event.atoms()):
         return Account(None, "an access without noise: no finite ε covers it")
