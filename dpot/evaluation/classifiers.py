@@ -137,7 +137,9 @@ def train_with_patience(
 def adam(parameters: Iterable[Tensor], rate: float, device: torch.device) -> torch.optim.Adam:
     """Adam; on a GPU as one kernel that counts its steps there, so that it can be captured."""
     on_gpu = device.type == "cuda"
-    return torch.optim.Adam(parameters, lr=rate, fused=on_gpu, capturable=on_gpu)
+    optimiser = torch.optim.Adam(parameters, lr=rate, fused=on_gpu, capturable=on_gpu)
+    optimiser._warned_capturable_if_run_uncaptured = True  # the first steps and an epoch's rest are plain ones
+    return optimiser
 
 
 def predict(network: nn.Module) -> Predict:

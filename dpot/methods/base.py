@@ -26,6 +26,8 @@ from dpot.training.engine import Engine, Outcome
 from dpot.training.progress import Progress
 from dpot.training.schedules import Schedule
 
+LARGEST_RATE = 5e-4  # of a shortened training
+
 
 @dataclass
 class Problem:
@@ -44,6 +46,7 @@ class Problem:
     noise: NoiseSource
     random: torch.Generator
     max_steps: int | None = None
+    batch_statistics: bool = False  # how BatchNorm normalises when samples are drawn (see synthesize)
     checkpoints: Path | None = None
     fingerprint: str = ""
     progress: Progress = field(default_factory=lambda: Progress("silent"))
@@ -59,6 +62,17 @@ class Problem:
     def steps(self, wanted: int) -> int:
         """The method's number of steps, cut to the profile's."""
         return min(wanted, self.max_steps or wanted)
+
+    def rate(self, learning_rate: float, wanted: int) -> float:
+        """The method's learning rate, larger where a profile cuts the `wanted` steps.
+
+        Adam's way is about rate × steps long: it is kept, up to rates of LARGEST_RATE, so that a short training by a
+        method made for millions of small steps gets somewhere. Such a run is never called comparable.
+        """
+        steps = self.steps(wanted)
+        return (
+            learning_rate if steps == wanted else max(learning_rate, min(LARGEST_RATE, learning_rate * wanted / steps))
+        )
 
     def engine(
         self,
@@ -160,7 +174,9 @@ class Method:
 
     def draw(self, problem: Problem, count: int) -> tuple[Tensor, Tensor]:
         """`count` images in [0, 1] to be judged, with their labels."""
-        return synthesize(problem.generator, count, problem.random, problem.device)
+        return synthesize(
+            problem.generator, count, problem.random, problem.device, batch_statistics=problem.batch_statistics
+        )
 
 
 def require_labels(problem: Problem, method: str, per_class: int) -> list[int]:

@@ -29,6 +29,8 @@ from dpot.training.sanitise import sanitise_images, sanitise_parameters
 from dpot.training.streams import SideStream
 from dpot.transport.sinkhorn import annealed_temperatures, fresh_rows, joint_points, sinkhorn_cost
 
+OPTIMIZERS = {"adam": torch.optim.Adam, "rmsprop": torch.optim.RMSprop, "sgd": torch.optim.SGD}
+
 
 class Sinkhorn(Method):
     """The same training without clipping and noise: the non-private rows of the tables."""
@@ -52,8 +54,10 @@ class Sinkhorn(Method):
         clip_per: Literal["row", "block"] = "block",
         perturb: Literal["images", "parameters"] = "images",
         noise_multiplier: Positive | None = None,
+        optimizer: Literal["adam", "rmsprop", "sgd"] = "adam",
     ) -> None:
-        """The last four, from `clip` on, say how the private variant sanitises; null noise is calibrated."""
+        """From `clip` to `noise_multiplier`: how the private variant sanitises; null noise is calibrated."""
+        self.optimizer = optimizer
         self.batch, self.steps, self.l1, self.l2, self.debias = batch, steps, l1, l2, debias
         self.learning_rate, self.weight_decay, self.label_weight = learning_rate, weight_decay, label_weight
         self.fraction = {"none": 0.0, "semi": fraction, "full": 1.0}[debias]
@@ -74,8 +78,10 @@ class Sinkhorn(Method):
         schedule = annealed_temperatures(diameter, self.blur, self.power)
         sampler, event = self._mechanism(problem, steps)
         renewed = 0 if self.debias == "none" else fresh_rows(self.batch, self.fraction)
-        # Adam with its weight decay in the gradient, as published
-        optimizer = torch.optim.Adam(model.parameters(), lr=self.learning_rate, weight_decay=self.weight_decay)
+        # Adam with its weight decay in the gradient, as published; the others are for Figure 4a
+        optimizer = OPTIMIZERS[self.optimizer](
+            model.parameters(), lr=problem.rate(self.learning_rate, self.steps), weight_decay=self.weight_decay
+        )
 
         side = SideStream(device)
 
@@ -187,5 +193,7 @@ class DPSinkhorn(Sinkhorn):
         def event(multiplier: float) -> Event:
             return PoissonSampled(Gaussian(multiplier, Adjacency.ADD_REMOVE), rate)
 
-        self.multiplier = self.noise_multiplier or calibration.find_sigma(event, steps, problem.budget)
+        self.multiplier = self.noise_multiplier or 0.0
+        if not self.multiplier or steps < self.steps:  # a noise that was given belongs to all the steps
+            self.multiplier = calibration.find_sigma(event, steps, problem.budget)
         return Poisson(len(problem.images), rate, problem.noise.generator), event(self.multiplier)

@@ -36,18 +36,34 @@ def one_hot(labels: Tensor, classes: int) -> Tensor:
 
 @torch.no_grad()
 def synthesize(
-    model: Generator, count: int, generator: torch.Generator, device: torch.device | str, chunk: int = 5000
+    model: Generator,
+    count: int,
+    generator: torch.Generator,
+    device: torch.device | str,
+    chunk: int = 5000,
+    batch_statistics: bool = False,
 ) -> tuple[Tensor, Tensor]:
     """Draw `count` images with uniform labels, as pixels in [0, 1].
 
-    The model is used in evaluation mode; labels go round the classes, so that each has its share.
+    The model is used in evaluation mode; labels go round the classes, so that each has its share. With
+    `batch_statistics`, BatchNorm normalises by the chunk at hand (DP-Sinkhorn evaluates so), not by what it has
+    averaged in training; its averages stay as they are.
     """
-    was_training = model.training
+    modes = {module: (module.training, getattr(module, "track_running_stats", None)) for module in model.modules()}
     model.eval()
+    if batch_statistics:
+        for module in model.modules():
+            if isinstance(module, nn.modules.batchnorm._BatchNorm):
+                module.training, module.track_running_stats = True, False
     labels = torch.arange(count, device=device) % model.classes
     low, high = model.pixel_range
-    images = [
-        (model(model.code(len(part), generator, device), part) - low) / (high - low) for part in labels.split(chunk)
-    ]
-    model.train(was_training)
+    try:
+        images = [
+            (model(model.code(len(part), generator, device), part) - low) / (high - low) for part in labels.split(chunk)
+        ]
+    finally:
+        for module, (training, tracked) in modes.items():
+            module.training = training
+            if tracked is not None:
+                module.track_running_stats = tracked
     return torch.cat(images), labels

@@ -11,7 +11,7 @@ from dpot.record import Record
 from dpot.reporting.published import Table
 from dpot.reporting.sheets import PlannedRun, Sheet
 
-PROFILES = ("paper", "quick", "smoke")
+PROFILES = ("paper", "short", "quick", "smoke")
 
 
 @dataclass(frozen=True)

@@ -6,8 +6,8 @@ no training names the task that computes it instead.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -58,6 +58,9 @@ class Sheet:
     seeds: int
     demo: str | None  # a data set that is always at hand, for a demonstration without the real data
     task: str | None = None  # a task that makes the whole table by itself, without training
+    # row → an override of a column → what this row adds there: settings a paper chose per data set
+    special: Mapping[str, Mapping[str, tuple[str, ...]]] = field(default_factory=dict)
+    picture: str | None = None  # of a figure: "samples" (grids) or "curves"
 
     def runs(self, seeds: int | None = None, demo: bool = False) -> Iterator[PlannedRun]:
         """Every run the sheet needs, seeds innermost. In a demonstration the data sets give way to `demo`."""
@@ -68,9 +71,10 @@ class Sheet:
             if overrides is None:
                 continue
             for group in groups:
+                added = tuple(o for key in group for o in self.special.get(row, {}).get(key, ()))
                 chosen = tuple(f"dataset={self.demo}" if o.startswith("dataset=") else o for o in group)
                 for seed in range(min(self.seeds, seeds or self.seeds)):
-                    yield PlannedRun(row, (*self.common, *overrides, *(chosen if demo else group)), group, seed)
+                    yield PlannedRun(row, (*self.common, *overrides, *(chosen if demo else group), *added), group, seed)
 
 
 def load(paper: str, name: str | int, kind: str = "table") -> Sheet:
@@ -102,7 +106,12 @@ def parse(body: dict[str, Any], path: Path, kind: str) -> Sheet:
         columns = tuple(
             Column(str(name), tuple(c.get("overrides", ())), str(c["metric"])) for name, c in body["columns"].items()
         )
-        rows = {str(n): None if r == PUBLISHED_ONLY else tuple(map(str, r)) for n, r in body["rows"].items()}
+        rows: dict[str, tuple[str, ...] | None] = {}
+        special: dict[str, dict[str, tuple[str, ...]]] = {}
+        for name, row in body["rows"].items():
+            rows[str(name)] = None if row == PUBLISHED_ONLY else tuple(str(o) for o in row if not isinstance(o, dict))
+            for added in () if row == PUBLISHED_ONLY else (o for o in row if isinstance(o, dict)):
+                special.setdefault(str(name), {}).update({k: tuple(map(str, v)) for k, v in added.items()})
         return Sheet(
             paper=body["paper"],
             name=str(body[kind]),
@@ -113,6 +122,8 @@ def parse(body: dict[str, Any], path: Path, kind: str) -> Sheet:
             columns=columns,
             seeds=int(body["seeds"]),
             demo=body.get("demo"),
+            special=special,
+            picture=body.get("picture"),
         )
     except (KeyError, TypeError, AttributeError, ValueError) as error:
         raise DataError(f"{path}: not a sheet ({type(error).__name__}: {error})") from None

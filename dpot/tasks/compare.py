@@ -21,7 +21,7 @@ class Compare(Task):
 
     def __init__(
         self,
-        profile: Literal["paper", "quick", "smoke"] | None = None,
+        profile: Literal["paper", "short", "quick", "smoke"] | None = None,
         fail_on: Literal["outside"] | None = None,
         export: str | None = None,
     ) -> None:

@@ -59,8 +59,17 @@ class Training:
 class Generate(Task):
     """Data, method, generator, budget → synthetic images, their FID and downstream accuracy, a statement."""
 
-    def __init__(self, fid: bool = True, fid_samples: Count = 60_000, fid_reference: str = "test") -> None:
-        self.fid = fid
+    def __init__(
+        self,
+        fid: bool = True,
+        fid_samples: Count = 60_000,
+        fid_reference: str = "test",
+        batch_statistics: bool = False,
+        dark_to_black: bool = False,
+    ) -> None:
+        """The last two are how DP-Sinkhorn draws the samples it judges: BatchNorm by the batch at hand, and every
+        pixel below the middle of its range (negative behind a tanh) set to the range's lower end."""
+        self.fid, self.batch_statistics, self.dark_to_black = fid, batch_statistics, dark_to_black
         self.protocol = FrechetInception(samples=fid_samples, reference=fid_reference)  # type: ignore[arg-type]
 
     def run(self, cfg: DictConfig) -> Answer:
@@ -108,6 +117,7 @@ class Generate(Task):
             noise=NoiseSource(device=device),
             random=random,
             max_steps=profile.steps,
+            batch_statistics=self.batch_statistics,
             checkpoints=run.checkpoints,
             fingerprint=f"{run.fingerprint} {data.checksum}",  # other data: no checkpoint, no release of these
             progress=Progress("auto"),
@@ -125,7 +135,7 @@ class Generate(Task):
         metrics = self._evaluate(one)
         metrics["training"] = _training_facts(outcome)
         statement = Statement.of(problem.ledger, problem.noise.record())
-        files = _write_files(one, statement)
+        files = _write_files(one, statement, *self._draw(one, 10 * problem.classes))
         one.tracker.finish(_flat(metrics))
         facts = {
             "name": data.name,
@@ -139,6 +149,11 @@ class Generate(Task):
             engine.discard()  # checkpoints hold the state of the noise generator
         return record
 
+    def _draw(self, one: Training, count: int) -> tuple[Tensor, Tensor]:
+        """Samples as they are judged."""
+        images, labels = one.method.draw(one.problem, count)
+        return (images * (images >= 0.5) if self.dark_to_black else images), labels
+
     def _evaluate(self, one: Training) -> dict[str, Any]:
         problem, data, downstream = one.problem, one.data, one.downstream
         downstream.samples = one.profile.samples or downstream.samples
@@ -146,10 +161,9 @@ class Generate(Task):
         test_x = unit_range(data.test.x).to(problem.device)
         test_y = _labels(data, "test").to(problem.device)
 
-        def draw(count: int) -> tuple[Tensor, Tensor]:
-            return one.method.draw(problem, count)
-
-        accuracies = downstream.evaluate(draw, test_x, test_y, data.classes, one.cfg.seed)
+        accuracies = downstream.evaluate(
+            lambda count: self._draw(one, count), test_x, test_y, data.classes, one.cfg.seed
+        )
         metrics: dict[str, Any] = {
             name: {
                 "mean": statistics.fmean(values),
@@ -171,7 +185,7 @@ class Generate(Task):
         split = data.test if self.protocol.reference == "test" else data.train
         real = unit_range(split.x).to(problem.device)
         count = min(self.protocol.samples, profile.samples or self.protocol.samples)
-        fake, _ = one.method.draw(problem, count)
+        fake, _ = self._draw(one, count)
         cache = Path(one.cfg.output_root) / "statistics"
         reference = self.protocol.reference_statistics(real, network, cache, data.checksum)
         distance = frechet_distance(self.protocol.statistics(fake, network), reference)
@@ -218,10 +232,9 @@ def _training_facts(outcome: Outcome) -> dict[str, Any]:
     }
 
 
-def _write_files(one: Training, statement: Statement) -> dict[str, str]:
-    directory, problem = one.run.directory, one.problem
-    images, labels = one.method.draw(problem, 10 * problem.classes)
-    write_atomically(directory / "samples.png", grid(images.cpu(), labels.cpu(), problem.classes))
+def _write_files(one: Training, statement: Statement, images: Tensor, labels: Tensor) -> dict[str, str]:
+    directory = one.run.directory
+    write_atomically(directory / "samples.png", grid(images.cpu(), labels.cpu(), one.problem.classes))
     write_atomically(directory / "privacy.md", statement.to_markdown())
     write_atomically(directory / "privacy.html", statement.to_html())
     return {"samples": "samples.png", "statement": "privacy.md", "statement_page": "privacy.html"}
