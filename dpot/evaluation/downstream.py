@@ -40,7 +40,7 @@ class Downstream:
         """Accuracies in % per classifier, one per pass; each pass draws its own samples."""
         shape = tuple(test_x.shape[1:])
         accuracies: dict[str, list[float]] = {kind: [] for kind in self.kinds}
-        for index in range(self.passes):
+        for index in range(self.passes if self.kinds else 0):
             x, y = draw(self.samples)
             generator = torch.Generator(x.device).manual_seed(1000 * seed + index)
             for kind in self.kinds:

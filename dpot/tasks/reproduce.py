@@ -13,7 +13,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -61,9 +61,10 @@ class Reproduce(Task):
         launcher: str | None = None,
         demo: bool = True,
         together: Count | None = None,
+        datasets: Sequence[str] | None = None,
     ) -> None:
         self.dry_run, self.all, self.rows, self.launcher, self.demo = dry_run, all, rows, launcher, demo
-        self.together = together
+        self.together, self.datasets = together, datasets
 
     def run(self, cfg: DictConfig) -> Answer:
         """Plan, run what is due, compare."""
@@ -85,8 +86,9 @@ class Reproduce(Task):
         for row in self.rows or ():
             if sheet.rows.get(row) is None:
                 raise config.unknown("row", row, [name for name, o in sheet.rows.items() if o is not None])
-        demo = self._needs_demo(sheet, cfg)
-        planned = self.plan(sheet, cfg, demo)
+        wanted = self._restricted(sheet)
+        demo = self._needs_demo(wanted, cfg)
+        planned = self.plan(wanted, cfg, demo)
         for item in planned:
             if item.stale:
                 log.warning("%s (seed %d) was made by other code and is run again", item.run.row, item.run.seed)
@@ -112,6 +114,17 @@ class Reproduce(Task):
                 console.print(f"[red]failed: {failure['row']} seed {failure['seed']}: {failure['error']}[/red]")
 
         return Answer(data, show, exit_code=1 if failures else 0)
+
+    def _restricted(self, sheet: sheets.Sheet) -> sheets.Sheet:
+        """The sheet with the columns of the data sets that were asked for."""
+        if self.datasets is None:
+            return sheet
+        known = {o.partition("=")[2] for c in sheet.columns for o in c.overrides if o.startswith("dataset=")}
+        for name in self.datasets:
+            if name not in known:
+                raise config.unknown("task.datasets", name, sorted(known))
+        chosen = {f"dataset={name}" for name in self.datasets}
+        return replace(sheet, columns=tuple(c for c in sheet.columns if chosen & set(c.overrides)))
 
     def _needs_demo(self, sheet: sheets.Sheet, cfg: DictConfig) -> bool:
         """Whether a data set is missing, cannot be had, and a demonstration is what the profile allows."""
