@@ -1,0 +1,78 @@
+"""`task=claims`: every claim of the papers that can be checked by a computation, checked now.
+
+The checks live in dpot/claims/, one module per paper with its list CLAIMS. What is found is printed and kept under
+output_root/claims/PAPER.json, from where the report takes it.
+"""
+
+from __future__ import annotations
+
+import importlib
+import json
+import pkgutil
+import time
+from pathlib import Path
+from typing import Any
+
+from omegaconf import DictConfig
+from rich.console import Console
+from rich.table import Table
+
+import dpot.claims
+from dpot.claims.base import Claim
+from dpot.config import unknown
+from dpot.record import provenance, write_atomically
+from dpot.tasks.base import Answer, Task
+
+STYLE = {"holds": "green", "conditional": "yellow", "false": "red", "not checkable": "dim"}
+
+
+class Claims(Task):
+    """Check the claims of one paper (paper=) or of all."""
+
+    def run(self, cfg: DictConfig) -> Answer:
+        """Run the checks and answer with verdicts and evidence."""
+        known = collected()
+        if cfg.paper is not None and cfg.paper not in known:
+            raise unknown("paper", cfg.paper, list(known))
+        papers = [cfg.paper] if cfg.paper is not None else list(known)
+        found = []
+        for paper in papers:
+            checked = [checked_claim(claim) for claim in known[paper]]
+            path = Path(cfg.output_root) / "claims" / f"{paper}.json"
+            kept = {"paper": paper, "claims": checked, "provenance": provenance(cfg)}
+            write_atomically(path, json.dumps(kept, indent=1, ensure_ascii=False) + "\n")
+            found += checked
+        return Answer({"claims": found}, lambda console: _show(console, found))
+
+
+def collected() -> dict[str, list[Claim]]:
+    """CLAIMS of every module of dpot/claims, by paper."""
+    found: dict[str, list[Claim]] = {}
+    for module in sorted(pkgutil.iter_modules(dpot.claims.__path__), key=lambda m: m.name):
+        for claim in getattr(importlib.import_module(f"dpot.claims.{module.name}"), "CLAIMS", ()):
+            found.setdefault(claim.paper, []).append(claim)
+    return found
+
+
+def checked_claim(claim: Claim) -> dict[str, Any]:
+    """The claim with what its check found, and how long that took."""
+    started = time.monotonic()
+    finding = claim.check()
+    return {
+        "paper": claim.paper,
+        "name": claim.name,
+        "claim": claim.claim,
+        "verdict": finding.verdict,
+        "evidence": finding.evidence,
+        "seconds": round(time.monotonic() - started, 2),
+    }
+
+
+def _show(console: Console, claims: list[dict[str, Any]]) -> None:
+    table = Table(title="Claims, checked just now", title_justify="left", show_lines=True)
+    for name in ("paper", "where", "claim", "verdict", "evidence"):
+        table.add_column(name, overflow="fold")
+    for c in claims:
+        style = STYLE[c["verdict"]]
+        table.add_row(c["paper"], c["name"], c["claim"], f"[{style}]{c['verdict']}[/{style}]", c["evidence"])
+    console.print(table)
