@@ -36,9 +36,7 @@ def test_verdicts_agree_with_what_is_known(check):
 
 def test_a_check_can_come_out_otherwise(monkeypatch):
     """With directions that are not uniform, the law of the projections is not Beta."""
-    monkeypatch.setattr(
-        dp_swd, "uniform_directions", lambda k, d, random: dp_swd.torch.eye(d).repeat(k // d + 1, 1)[:k]
-    )
+    monkeypatch.setattr(dp_swd, "uniform_directions", lambda k, d, random: torch.eye(d).repeat(k // d + 1, 1)[:k])
     assert dp_swd.projections_follow_a_beta_law().verdict == "false"
 
 
