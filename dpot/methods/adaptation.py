@@ -149,6 +149,7 @@ def supervised(
     sampler: ShuffledEpochs,
     steps: int,
     before: Callable[[int], None] | None = None,
+    stage: str = "source",
 ) -> Engine:
     """Plain training of the network on labelled records: the first stage of every method."""
 
@@ -159,9 +160,7 @@ def supervised(
         optimizer.step()
         return {"loss": loss}
 
-    return problem.stage(
-        "source", step, steps=steps, optimizer=optimizer, extra=extra, samplers=[sampler], before=before
-    )
+    return problem.stage(stage, step, steps=steps, optimizer=optimizer, extra=extra, samplers=[sampler], before=before)
 
 
 def adam(modules: Sequence[nn.Module], learning_rate: float) -> torch.optim.Adam:
