@@ -14,6 +14,7 @@ from torch import Tensor
 
 from dpot.errors import UsageError
 from dpot.transport.checks import check_order, check_pair, normalised_weights
+from dpot.transport.solvers import ground_cost
 
 
 class Measure(NamedTuple):
@@ -24,8 +25,14 @@ class Measure(NamedTuple):
 
 
 def pairwise_distances(x: Tensor, y: Tensor) -> Tensor:
-    """Euclidean distances ‖x_i - y_j‖ by differences: exact zeros on equal points."""
-    return torch.cdist(x, y, compute_mode="donot_use_mm_for_euclid_dist")
+    """Euclidean distances ‖x_i - y_j‖ in double precision on the CPU, by one product of centred points.
+
+    Ten times faster than by differences for images. Equal points come out at up to 1e-7 of the clouds' size instead of
+    0: enough to find a plan, whose value is then taken by differences.
+    """
+    x, y = x.detach().to("cpu", torch.float64), y.detach().to("cpu", torch.float64)
+    centre = y.mean(0)
+    return ground_cost((x - centre).unsqueeze(0), (y - centre).unsqueeze(0), 1.0, 0.0).squeeze(0).sqrt()
 
 
 def exact_plan(
@@ -38,7 +45,7 @@ def exact_plan(
         import ot  # here, because it takes seconds and every other loss does without
     except ImportError as missing:
         raise UsageError("exact transport needs POT: pip install pot") from missing
-    cost = pairwise_distances(x.detach(), y.detach()).to("cpu", torch.float64) ** p
+    cost = pairwise_distances(x, y) ** p
     a, b = (_weights(w, z).to("cpu", torch.float64) for w, z in ((x_weights, x), (y_weights, y)))
     plan = ot.emd((a / a.sum()).numpy(), (b / b.sum()).numpy(), cost.numpy(), numItermax=10_000_000)
     return torch.as_tensor(plan).to(x.device, x.dtype)
@@ -57,28 +64,45 @@ def exact_wasserstein(
     return torch.where(power > 0, torch.where(power > 0, power, 1.0) ** (1 / p), 0.0)
 
 
-def interpolating_measure(x: Tensor, y: Tensor, t: float, p: float = 2.0) -> Measure:
+def interpolating_measure(
+    x: Tensor,
+    y: Tensor,
+    t: float,
+    p: float = 2.0,
+    x_weights: Tensor | None = None,
+    y_weights: Tensor | None = None,
+) -> Measure:
     """McCann's interpolation: mass P_ij at (1 - t)·x_i + t·y_j, at most n + m - 1 points.
 
     It lies on the geodesic, W_p(x, η_t) = t·W_p(x, y) and W_p(η_t, y) = (1 - t)·W_p(x, y), for the Euclidean cost of
     every order (McCann 1997; FedWad).
     """
     _check_time(t)
-    plan = exact_plan(x, y, p)
+    plan = exact_plan(x, y, p, x_weights, y_weights)
     row, column = plan.nonzero(as_tuple=True)
     return Measure((1 - t) * x[row] + t * y[column], plan[row, column])
 
 
-def barycentric_interpolation(x: Tensor, y: Tensor, t: float, p: float = 2.0) -> Measure:
+def barycentric_interpolation(
+    x: Tensor,
+    y: Tensor,
+    t: float,
+    p: float = 2.0,
+    x_weights: Tensor | None = None,
+    y_weights: Tensor | None = None,
+) -> Measure:
     """The interpolation on n points: (1 - t)·x_i + t·Σ_j P_ij y_j/a_i, as FedWad and TriangleWad send it.
 
     The same as McCann's when the plan is a permutation (equal sizes, uniform weights); otherwise y_j is replaced by
     its conditional mean and the measure only lies near the geodesic (FedWad).
     """
     _check_time(t)
-    plan = exact_plan(x, y, p)
+    plan = exact_plan(x, y, p, x_weights, y_weights)
     weights = plan.sum(1)
-    return Measure((1 - t) * x + t * (plan @ y) / weights.unsqueeze(1), weights)
+    row, column = plan.nonzero(as_tuple=True)
+    shares = plan[row, column] / weights[row]  # exactly 1 where a point is sent to one place
+    means = torch.zeros_like(x).index_add_(0, row, shares.unsqueeze(1) * y[column])
+    return Measure((1 - t) * x + t * means, weights)
 
 
 def _weights(weights: Tensor | None, points: Tensor) -> Tensor:

@@ -1,0 +1,168 @@
+"""Parties that hold data and exchange messages; every message is logged, and the log is what an attacker gets.
+
+A `Party` keeps its points to itself: its methods compute on them and give back only what the protocol sends. Nothing
+reaches another party except through `Log.send`, which copies it. `Log.view(reader)` is the threat model: what somebody
+who follows the protocol, and then is curious, has seen.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from dataclasses import dataclass, field
+from typing import Any, ClassVar
+
+import torch
+from torch import Tensor
+
+from dpot.errors import UsageError
+from dpot.privacy.budget import Budget
+from dpot.privacy.events import NonPrivate
+from dpot.privacy.ledger import Ledger
+from dpot.privacy.noise import NoiseSource
+from dpot.privacy.statement import Statement
+from dpot.transport.exact import Measure
+from dpot.transport.geodesic import Support, interpolate, measure, wasserstein
+
+SERVER = "server"
+Content = Measure | Tensor | float
+
+
+@dataclass(frozen=True)
+class Message:
+    """Who sent what to whom."""
+
+    sender: str
+    receivers: tuple[str, ...]
+    name: str
+    content: Content
+
+    def describe(self) -> dict[str, Any]:
+        """The envelope without the content."""
+        content = self.content
+        shape = list(content.points.shape) if isinstance(content, Measure) else list(getattr(content, "shape", ()))
+        return {"from": self.sender, "to": list(self.receivers), "what": self.name, "shape": shape}
+
+
+class Log:
+    """All messages of a protocol, in order."""
+
+    def __init__(self) -> None:
+        self.messages: list[Message] = []
+
+    def send(self, sender: str, receivers: tuple[str, ...], name: str, content: Content) -> Content:
+        """Log a message and hand a copy of its content to the receivers."""
+        if isinstance(content, Measure):
+            content = Measure(content.points.clone(), content.weights.clone())
+        elif isinstance(content, Tensor):
+            content = content.clone()
+        self.messages.append(Message(sender, receivers, name, content))
+        return content
+
+    def view(self, reader: str) -> dict[str, Content]:
+        """What `reader` sent or received; of messages with the same name, the last."""
+        return {m.name: m.content for m in self.messages if reader == m.sender or reader in m.receivers}
+
+    def describe(self) -> list[dict[str, Any]]:
+        """The envelopes, for a record."""
+        return [message.describe() for message in self.messages]
+
+
+class Party:
+    """Somebody with private points, their weights and labels, and a ledger of what was released about them."""
+
+    def __init__(
+        self, name: str, points: Tensor, weights: Tensor | None = None, labels: Tensor | None = None, classes: int = 0
+    ) -> None:
+        if points.ndim != 2 or len(points) == 0:
+            raise UsageError(f"{name}: points must be (n, d) with n ≥ 1, got {tuple(points.shape)}")
+        self.name = name
+        self.size, self.dimension = points.shape
+        self._data = measure(points.double(), None if weights is None else weights.double())
+        self._labels = labels
+        self.classes = classes or (0 if labels is None else int(labels.max()) + 1)  # public
+        self.heaviest = float(self._data.weights.max())  # the weights are public
+        self.ledger: Ledger | None = None
+        self.noise: NoiseSource | None = None
+
+    def open_ledger(self, budget: Budget, noise: NoiseSource) -> Ledger:
+        """Begin to account for releases about this party's records."""
+        self.ledger, self.noise = Ledger.of(budget), noise
+        return self.ledger
+
+    def release_bare(self, budget: Budget, what: str) -> None:
+        """Enter that `what` is about to leave without any noise: no ε covers it."""
+        ledger = self.open_ledger(budget, NoiseSource())
+        ledger.charge(NonPrivate(what), source=f"{self.name}: {what}", sampler="full")
+
+    def statement(self) -> Statement:
+        """What was released about this party."""
+        assert self.ledger is not None
+        assert self.noise is not None
+        return Statement.of(self.ledger, self.noise.record())
+
+    def points(self) -> Measure:
+        """The data themselves, for DirectWad only: everything is given away."""
+        return self._data
+
+    def clipped(self, norm: float) -> Measure:
+        """The data with every record scaled down to the norm, for a noisy release of the party itself."""
+        return clipped(self._data, norm)
+
+    def labelled(self, scale: float | None, classes: int) -> Measure:
+        """The data with scale·onehot(label) beside them, for a release of the party itself; without: the data."""
+        if scale is None:
+            return self._data
+        if self._labels is None:
+            raise UsageError(f"{self.name} has no labels: leave label_scale out")
+        onehot = torch.nn.functional.one_hot(self._labels, classes).double()
+        return Measure(torch.cat((self._data.points, scale * onehot), 1), self._data.weights)
+
+    def towards(self, other: Measure, t: float, p: float, support: Support) -> Measure:
+        """The interpolation between the own data (t = 0) and `other` (t = 1)."""
+        return interpolate(self._data, other, t, p, support)
+
+    def distance_to(self, other: Measure, p: float) -> float:
+        """W_p between the own data and `other`."""
+        return wasserstein(self._data, other, p)
+
+
+@dataclass
+class Estimate:
+    """What a protocol found: a distance of order p with its root taken, perhaps with a bracket, and the log."""
+
+    value: float
+    p: float
+    log: Log
+    low: float | None = None  # the bracket, where there is one
+    high: float | None = None
+    rate: float | None = None  # how often the bracket covers the truth
+    truth: str = "W_p of the two clouds"
+    details: dict[str, Any] = field(default_factory=dict)
+
+
+class Distance(ABC):
+    """A method that estimates a distance between two parties: what `loss=` names for task=distance."""
+
+    private: ClassVar[bool] = False  # whether it keeps an ε
+
+    @abstractmethod
+    def estimate(self, first: Party, second: Party, random: torch.Generator, budget: Budget) -> Estimate:
+        """Run the protocol. `random` follows the seed of the experiment, privacy noise never does."""
+
+    def fit(self, problem: Any) -> Any:
+        """It trains nothing."""
+        raise UsageError(f"{type(self).__name__} compares two parties and trains nothing: use task=distance")
+
+
+def clipped(data: Measure, norm: float) -> Measure:
+    """Every point scaled down to a norm of at most `norm`."""
+    factors = (norm / data.points.norm(dim=1).clamp(min=norm)).unsqueeze(1)
+    return Measure(data.points * factors, data.weights)
+
+
+def check_together(first: Party, second: Party) -> None:
+    """Refuse clouds of different dimension."""
+    if first.dimension != second.dimension:
+        raise UsageError(
+            f"{first.name} has {first.dimension} columns and {second.name} {second.dimension}: no distance between them"
+        )

@@ -1,0 +1,169 @@
+"""`task=distance`: a distance between two parties by one method, beside the direct one, with what it tells whom.
+
+dpot task=distance dataset=mnist loss=triangle_wad privacy=none
+dpot task=distance dataset=mnist loss=sketch_distance privacy=eps1 task.size=5000
+"""
+
+from __future__ import annotations
+
+import logging
+import statistics
+import time
+from collections.abc import Sequence
+from typing import Any
+
+import torch
+from omegaconf import DictConfig
+from rich.console import Console
+from rich.table import Table
+
+from dpot import config
+from dpot.errors import UsageError
+from dpot.methods.direct_wad import DirectWad
+from dpot.methods.parties import Distance as Method
+from dpot.methods.parties import Estimate, Party
+from dpot.methods.sketch_distance import SketchDistance
+from dpot.privacy.budget import Budget
+from dpot.profiles import Profile
+from dpot.ranges import Count, Positive
+from dpot.record import Record, Run, write_atomically
+from dpot.tasks.base import Answer, Task
+from dpot.tasks.clouds import NoiseLaw, Side, facts, loaded, points_allowed, two_sides
+from dpot.transport.exact import exact_plan
+from dpot.transport.otdd import Statistics
+
+log = logging.getLogger("dpot")
+METHODS = "direct_wad, fed_wad, triangle_wad, sketch_distance, noisy_records"
+
+
+class Distance(Task):
+    """Data → two parties → a protocol → distance, bracket, messages, statement.
+
+    noise_rows and noise_std make noisy copies of the first party's data (rows replaced by noise) and measure these too:
+    the sets D1, D2 of TriangleWad's Table 1. draws repeats everything with other records.
+    """
+
+    def __init__(
+        self,
+        size: Count = 500,
+        second_size: Count | None = None,
+        statistics: Statistics = "none",
+        noise_rows: Sequence[Count] = (),
+        noise_std: Sequence[Positive] = (),
+        noise_law: NoiseLaw = "normal",
+        draws: Count = 1,
+    ) -> None:
+        if len(noise_rows) != len(noise_std):
+            raise UsageError("task.noise_rows and task.noise_std: give one standard deviation for each number of rows")
+        self.size, self.second_size, self.statistics, self.draws = size, second_size, statistics, draws
+        self.noise = list(zip(noise_rows, noise_std, strict=True))
+        self.noise_law = noise_law
+
+    def run(self, cfg: DictConfig) -> Answer:
+        """Measure, or give the record of this configuration if there is one."""
+        profile: Profile = config.instantiate(cfg.profile, "profile")
+        method = config.instantiate(cfg.loss, "loss")
+        if not isinstance(method, Method):
+            raise UsageError(f"loss: {type(method).__name__} is no distance between parties; choose from {METHODS}")
+        budget: Budget = config.instantiate(cfg.privacy, "privacy")
+        if method.private and budget.epsilon is None:
+            raise UsageError("privacy.epsilon: this method keeps an ε and needs a budget: privacy=eps1 or eps10")
+        if not method.private and budget.epsilon is not None:
+            raise UsageError("privacy: this method adds no accounted noise, no ε holds for it: use privacy=none")
+        data = loaded(cfg, profile)
+        with Run(cfg) as run:
+            record = run.finished()
+            if record is not None and record.provenance["data"]["checksum"] != facts(data)["checksum"]:
+                log.warning("the data have changed since this configuration was run: it is run again")
+                run.forget()
+                record = None
+            if record is None:
+                record = self._measure(cfg, run, profile, data, method, budget)
+            else:
+                log.info("on record already: %s (rerun=true runs it again)", run.directory)
+            answer = {key: getattr(record, key) for key in ("config", "metrics", "privacy", "provenance")}
+            answer["files"] = {name: str(run.directory / file) for name, file in record.files.items()}
+            return Answer(answer, lambda console: _show(console, record))
+
+    def _measure(
+        self, cfg: DictConfig, run: Run, profile: Profile, data: Any, method: Method, budget: Budget
+    ) -> Record:
+        direct = DirectWad(getattr(method, "p", 2.0))
+        exact_plan(torch.zeros(2, 1), torch.ones(2, 1))  # POT takes seconds to import: not in anybody's time
+        draws = self.draws if profile.name == "paper" else 1
+        values: dict[str, list[float]] = {}
+        last: Estimate | None = None
+        parties: tuple[Party, Party] | None = None
+        for draw in range(draws):
+            random = torch.Generator().manual_seed(1000 * cfg.seed + draw)
+            size, other = (points_allowed(s, profile) for s in (self.size, self.second_size or self.size))
+            first, second = two_sides(data, size, other, random)
+            spent = {"method": 0.0, "direct": 0.0}
+            gaps = []
+            for name, side in self._sets(first, random):
+                truth, seconds, _, _ = self._timed(direct, side, second, random, Budget(None))
+                spent["direct"] += seconds
+                found, seconds, estimate, pair = self._timed(method, side, second, random, budget)
+                spent["method"] += seconds
+                gaps.append(abs(found - truth))
+                for key, value in ((name, found), (f"direct_{name}", truth)):
+                    values.setdefault(key, []).append(value)
+                if name == "distance":
+                    last, parties = estimate, pair
+            values.setdefault("gap", []).append(statistics.fmean(gaps))
+            values.setdefault("time_ratio", []).append(spent["method"] / spent["direct"])
+        assert last is not None
+        assert parties is not None
+        metrics: dict[str, Any] = {name: _spread(found) for name, found in values.items()}
+        metrics |= {"p": last.p, "truth": last.truth, "low": last.low, "high": last.high, "rate": last.rate}
+        metrics |= {"points": [len(first.x), len(second.x)], "details": last.details, "messages": last.log.describe()}
+        if isinstance(method, SketchDistance):
+            for name in ("gap", "direct_distance"):
+                metrics.pop(name)  # the direct distance is another one: W_p, not sliced
+        statements = [party.statement() for party in parties]
+        privacy = statements[0].to_dict() | {"headline": _headline(method, statements[0].headline())}
+        privacy["parties"] = {p.name: s.epsilon for p, s in zip(parties, statements, strict=True)}
+        write_atomically(run.directory / "privacy.md", statements[0].to_markdown())
+        return run.finish(metrics, privacy, facts(data) | {"records": len(first.x)}, {"statement": "privacy.md"})
+
+    def _sets(self, first: Side, random: torch.Generator) -> list[tuple[str, Side]]:
+        noisy = [
+            (f"distance_{i + 1}", first.with_noise(min(rows, len(first.x)), std, self.noise_law, random))
+            for i, (rows, std) in enumerate(self.noise)
+        ]
+        return [("distance", first), *noisy]
+
+    def _timed(
+        self, method: Method, first: Side, second: Side, random: torch.Generator, budget: Budget
+    ) -> tuple[float, float, Estimate, tuple[Party, Party]]:
+        pair = first.party("mu", self.statistics), second.party("nu", self.statistics)
+        started = time.perf_counter()
+        estimate = method.estimate(*pair, random, budget)
+        return estimate.value, time.perf_counter() - started, estimate, pair
+
+
+def _headline(method: Method, sentence: str) -> str:
+    return f"Each party: {sentence}" if method.private else f"No ε: {sentence}"
+
+
+def _spread(values: list[float]) -> dict[str, Any]:
+    std = statistics.stdev(values) if len(values) > 1 else None
+    return {"mean": statistics.fmean(values), "std": std, "draws": len(values)}
+
+
+def _show(console: Console, record: Record) -> None:
+    table = Table(title=f"{record.provenance['data']['name']}, {record.metrics['truth']}", title_justify="left")
+    table.add_column("what")
+    table.add_column("value", justify="right")
+    for name, value in record.metrics.items():
+        if isinstance(value, dict) and "mean" in value:
+            spread = f" ± {value['std']:.3f}" if value["std"] is not None else ""
+            table.add_row(name, f"{value['mean']:.3f}{spread}")
+    if record.metrics["low"] is not None:
+        table.add_row(
+            f"bracket, rate {record.metrics['rate']:g}", f"{record.metrics['low']:.3f} – {record.metrics['high']:.3f}"
+        )
+    console.print(table)
+    console.print(f"privacy: {record.privacy['headline']}", highlight=False)
+    sent = record.metrics["messages"]
+    console.print(f"{len(sent)} messages, the last: {sent[-1]['what']} from {sent[-1]['from']}", highlight=False)
