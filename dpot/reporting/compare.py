@@ -9,8 +9,9 @@ from typing import Any
 
 from dpot.record import Record
 from dpot.reporting.published import Table
-from dpot.reporting.sheets import PlannedRun, Sheet
+from dpot.reporting.sheets import Column, PlannedRun, Sheet
 
+ACCURACIES = ("accuracy", "logreg", "mlp", "cnn")
 PROFILES = ("paper", "short", "quick", "smoke")
 
 
@@ -30,6 +31,7 @@ class ComparedCell:
     comparable: bool
     verdict: str
     remark: str = ""
+    spread: float | None = None  # the published standard deviation, where there is one
 
     @property
     def difference(self) -> float | None:
@@ -67,14 +69,13 @@ def compare(
     Of the records that belong to the sheet, those of the largest profile are used (or of the one asked for); a run
     on the demonstration data is used only where there is no other, and is never comparable.
     """
-    own = [(home, r) for r in records for home in r.provenance.get("sheets", []) if _is_of(home, sheet)]
+    own = records_of(sheet, records)
     cells = []
     for row in dict.fromkeys([*sheet.rows, *(c.row for c in published.cells)] if published else sheet.rows):
         for column in sheet.columns:
             printed = published.cell(row, column.name) if published else None
-            metric = printed.metric if printed else _metric_of(published, column.name)
-            mine = [(h, r) for h, r in own if h["row"] == row and h["group"] == list(column.overrides)]
-            chosen, used_profile = _largest(mine, profile)
+            metric = printed.metric if printed else _metric_of(published, column)
+            chosen, used_profile = chosen_records(own, row, column, profile)
             values = [v for v in (_value(r, column.metric) for r in chosen) if v is not None]
             ours = statistics.fmean(values) if values else None
             comparable = bool(values) and all(_comparable(r) for r in chosen)
@@ -92,9 +93,24 @@ def compare(
                     comparable=comparable,
                     verdict=verdict(metric, printed.value if printed else None, ours, comparable),
                     remark=printed.remark if printed else "",
+                    spread=printed.spread if printed else None,
                 )
             )
     return cells
+
+
+Owned = list[tuple[dict[str, Any], Record]]  # records with the cell they serve
+
+
+def records_of(sheet: Sheet, records: Iterable[Record]) -> Owned:
+    """The records that serve a sheet."""
+    return [(home, r) for r in records for home in r.provenance.get("sheets", []) if _is_of(home, sheet)]
+
+
+def chosen_records(own: Owned, row: str, column: Column, profile: str | None = None) -> tuple[list[Record], str | None]:
+    """Those a cell is made of, one per seed, and their profile."""
+    mine = [(h, r) for h, r in own if h["row"] == row and h["group"] == list(column.overrides)]
+    return _largest(mine, profile)
 
 
 def as_answer(sheet: Sheet, cells: list[ComparedCell]) -> dict[str, Any]:
@@ -129,5 +145,8 @@ def _value(record: Record, metric: str) -> float | None:
     return float(value["mean"] if isinstance(value, dict) else value) if value is not None else None
 
 
-def _metric_of(published: Table | None, column: str) -> str:
-    return next((c.metric for c in published.cells if c.column == column), "value") if published else "value"
+def _metric_of(published: Table | None, column: Column) -> str:
+    """What a cell measures: as printed in its column, else by the name of the metric in the record."""
+    ours = "accuracy" if column.metric in ACCURACIES else "fid" if column.metric == "fid" else "value"
+    printed = published.cells if published else ()
+    return next((c.metric for c in printed if c.column == column.name), ours)

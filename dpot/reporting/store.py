@@ -27,9 +27,12 @@ def claim(directory: Path, home: dict[str, Any]) -> None:
     write_atomically(directory / f"cell-{home['paper']}-{home['name']}-{name}.json", json.dumps(home) + "\n")
 
 
-def records(output_root: str | Path, committed: bool = True) -> Iterator[Record]:
-    """Every whole record with the cells it serves; a damaged one is named and passed over."""
-    found = sorted((Path(output_root) / "runs").glob(f"*/{RECORD}"))
+def records(output_root: str | Path | None, committed: bool = True) -> Iterator[Record]:
+    """Every whole record with the cells it serves; a damaged one is named and passed over.
+
+    output_root=None: the committed ones alone.
+    """
+    found = [] if output_root is None else sorted((Path(output_root) / "runs").glob(f"*/{RECORD}"))
     if committed:
         found += sorted(REPRODUCED.glob(f"**/{RECORD}"))
     seen: set[str] = set()
@@ -40,6 +43,7 @@ def records(output_root: str | Path, committed: bool = True) -> Iterator[Record]
             log.warning("%s", error)
             continue
         key = json.dumps([record.provenance.get("fingerprint"), record.provenance.get("finished")])
+        record.provenance["directory"] = path.parent  # known to whoever reads it now, never written
         record.provenance["sheets"] = [json.loads(f.read_text()) for f in sorted(path.parent.glob("cell-*.json"))]
         if key not in seen:
             seen.add(key)

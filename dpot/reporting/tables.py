@@ -34,6 +34,13 @@ def ours_text(cell: ComparedCell) -> str:
     return f"{number(cell.ours, cell.metric)}{spread}"
 
 
+def difference_text(cell: ComparedCell) -> str:
+    """Ours minus published, with its sign."""
+    if cell.difference is None:
+        return "–"
+    return ("+" if cell.difference >= 0 else "-") + number(abs(cell.difference), cell.metric)
+
+
 def legend(cells: list[ComparedCell]) -> list[str]:
     """What the reader must know about where the numbers come from."""
     made = [c for c in cells if c.ours is not None]
@@ -78,10 +85,9 @@ def markdown(sheet: Sheet, cells: list[ComparedCell]) -> str:
         "|---|---|---|---|---|---|---|",
     ]
     for c in cells:
-        difference = "–" if c.difference is None else f"{c.difference:+.1f}"
         lines.append(
             f"| {c.row} | {c.column} | {number(c.published, c.metric)} | {ours_text(c)} | {c.seeds} "
-            f"| {difference} | {c.verdict} |"
+            f"| {difference_text(c)} | {c.verdict} |"
         )
     return "\n".join([*lines, "", *legend(cells), ""])
 

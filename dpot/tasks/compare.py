@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from pathlib import Path
-from typing import Literal
+from typing import Literal, cast
 
 from omegaconf import DictConfig, OmegaConf
 from rich.console import Console
@@ -31,7 +32,9 @@ class Compare(Task):
         """Find the sheet, its records and the published table; answer with every cell."""
         sheet = chosen_sheet(cfg)
         if sheet.task:
-            return by_task(sheet, cfg)
+            computed = by_task(sheet, cfg)
+            found = [cell["verdict"] for cell in computed.data.get("cells", ())]
+            return replace(computed, exit_code=computed.exit_code or int(self.fail_on in found))
         cells = compared(sheet, cfg, self.profile)
         answer = compare.as_answer(sheet, cells)
         if self.export:
@@ -76,4 +79,18 @@ def compared(
 ) -> list[compare.ComparedCell]:
     """The cells of a sheet from the records at hand (without the committed ones: from this machine's runs alone)."""
     printed = published.tables(sheet.paper).get(sheet.name) if sheet.kind == "table" else None
-    return compare.compare(sheet, printed, store.records(cfg.output_root, committed), profile)
+    cells = compare.compare(sheet, printed, store.records(cfg.output_root, committed), profile)
+    absent = lacking(sheet, cfg)
+    return [replace(c, verdict="needs data") if c.row in absent and c.ours is None else c for c in cells]
+
+
+def lacking(sheet: sheets.Sheet, cfg: DictConfig) -> dict[str, str]:
+    """The rows whose own data set is not at hand, with what to put where."""
+    found = {}
+    for row, overrides in sheet.rows.items():
+        for name in (o.partition("=")[2] for o in overrides or () if o.startswith("dataset=")):
+            node = OmegaConf.load(config.CONF_DIR / "dataset" / f"{name}.yaml")
+            status = config.instantiate(cast(DictConfig, node), "dataset").status(cfg.data_root)
+            if not status.present:
+                found[row] = f"{name} is not at hand: {status.place}"
+    return found

@@ -87,3 +87,12 @@ def test_rows_side_by_side_give_one_record_each(dpot, tmp_path):
     assert not json.loads(done.stdout)["failed"]
     assert len(list(tmp_path.rglob("record.json"))) == 2
     assert len(list(tmp_path.rglob("cell-*.json"))) == 2
+
+
+@pytest.mark.parametrize(("arguments", "code"), [([], 0), (["task.fail_on=outside"], 1)])
+def test_compare_fails_on_request_when_a_cell_is_outside(dpot, arguments, code):
+    """VisDA's printed σ does not go with its printed δ."""
+    done = dpot("task=compare", "paper=dp_swd", "table=4", "output=json", *arguments)
+    assert done.returncode == code
+    cells = json.loads(done.stdout)["cells"]
+    assert [c["row"] for c in cells if c["verdict"] == "outside"] == ["VisDA"]
