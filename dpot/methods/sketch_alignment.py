@@ -133,10 +133,8 @@ class SketchAlignment(SourceThenAlign):
 
     def _moved_features(self, problem: AdaptationProblem) -> Tensor:
         source = problem.source.double()
-        centre = source.mean(0)
         size = min(self.dimension, *source.shape)
-        _, _, directions = torch.linalg.svd(source - centre, full_matrices=False)
-        public = Sketch.of(directions[:size].float(), problem.source, self.radius)
+        public = Sketch.of(_principal(source - source.mean(0), size).float(), problem.source, self.radius)
         wanted = self._release(problem, public)
         noise_mean, noise_second = wanted["std"].tolist()
         mean, second = public.moments(problem.source)
@@ -190,6 +188,15 @@ class Sketch:
             mean += rows.sum(0)
             second += rows.T @ rows
         return mean / len(records), second / len(records)
+
+
+def _principal(centred: Tensor, count: int) -> Tensor:
+    """The leading principal directions, by the smaller of the two Gram matrices."""
+    rows, columns = centred.shape
+    if columns <= rows:
+        return torch.linalg.eigh(centred.T @ centred).eigenvectors[:, -count:].T
+    vectors = torch.linalg.eigh(centred @ centred.T).eigenvectors[:, -count:]
+    return torch.nn.functional.normalize(vectors.T @ centred, dim=1)
 
 
 def _cosines(shape: torch.Size, frequencies: int) -> Tensor:
