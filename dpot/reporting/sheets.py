@@ -6,7 +6,7 @@ no training names the task that computes it instead.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -61,8 +61,11 @@ class Sheet:
     # row → an override of a column → what this row adds there: settings a paper chose per data set
     special: Mapping[str, Mapping[str, tuple[str, ...]]] = field(default_factory=dict)
     picture: str | None = None  # of a figure: "samples" (grids) or "curves"
+    axis: str | None = None  # what a row's last word is, where the picture is of curves
+    # what the quick and smoke profiles add, where cutting steps is not enough for a CPU: (condition or "", override)
+    small: tuple[tuple[str, str], ...] = ()
 
-    def runs(self, seeds: int | None = None, demo: bool = False) -> Iterator[PlannedRun]:
+    def runs(self, seeds: int | None = None, demo: bool = False, small: bool = False) -> Iterator[PlannedRun]:
         """Every run the sheet needs, seeds innermost. In a demonstration the data sets give way to `demo`."""
         groups = list(dict.fromkeys(column.overrides for column in self.columns))
         if demo:
@@ -72,9 +75,18 @@ class Sheet:
                 continue
             for group in groups:
                 added = tuple(o for key in group for o in self.special.get(row, {}).get(key, ()))
+                if small:
+                    chosen_so_far = (*self.common, *overrides)
+                    added += tuple(o for condition, o in self.small if _holds(condition, chosen_so_far))
                 chosen = tuple(f"dataset={self.demo}" if o.startswith("dataset=") else o for o in group)
                 for seed in range(min(self.seeds, seeds or self.seeds)):
                     yield PlannedRun(row, (*self.common, *overrides, *(chosen if demo else group), *added), group, seed)
+
+
+def _holds(condition: str, overrides: Sequence[str]) -> bool:
+    """Whether `group=choice` is what these overrides end up with; no condition always holds."""
+    group = condition.partition("=")[0]
+    return not condition or [o for o in overrides if o.startswith(f"{group}=")][-1:] == [condition]
 
 
 def load(paper: str, name: str | int, kind: str = "table") -> Sheet:
@@ -124,6 +136,16 @@ def parse(body: dict[str, Any], path: Path, kind: str) -> Sheet:
             demo=body.get("demo"),
             special=special,
             picture=body.get("picture"),
+            axis=body.get("axis"),
+            small=tuple(_conditional(body.get("small", ()))),
         )
     except (KeyError, TypeError, AttributeError, ValueError) as error:
         raise DataError(f"{path}: not a sheet ({type(error).__name__}: {error})") from None
+
+
+def _conditional(items: Sequence[str | dict[str, list[str]]]) -> Iterator[tuple[str, str]]:
+    for item in items:
+        if isinstance(item, dict):
+            yield from ((condition, str(o)) for condition, added in item.items() for o in added)
+        else:
+            yield "", str(item)

@@ -24,12 +24,13 @@ from rich.table import Table
 from dpot import config
 from dpot.errors import DataError, DpotError, UsageError
 from dpot.ranges import Count
-from dpot.record import RECORD, Record, Run, code_fingerprint
-from dpot.reporting import compare, sheets, store, tables
+from dpot.record import RECORD, Record, Run, code_fingerprint, write_atomically
+from dpot.reporting import compare, pictures, sheets, store, tables
 from dpot.tasks.base import Answer, Task
-from dpot.tasks.compare import by_task, chosen_sheet, compared
+from dpot.tasks.compare import by_task, chosen_sheet, compared, lacking
 
 log = logging.getLogger("dpot")
+SMALL = ("quick", "smoke")  # profiles for a CPU
 SIDE_BY_SIDE = 5  # on a GPU: the seeds of one cell
 
 
@@ -88,23 +89,26 @@ class Reproduce(Task):
                 raise config.unknown("row", row, [name for name, o in sheet.rows.items() if o is not None])
         wanted = self._restricted(sheet)
         demo = self._needs_demo(wanted, cfg)
-        planned = self.plan(wanted, cfg, demo)
+        planned = self._at_hand(self.plan(wanted, cfg, demo), wanted, cfg)
         for item in planned:
             if item.stale:
                 log.warning("%s (seed %d) was made by other code and is run again", item.run.row, item.run.seed)
         if self.dry_run:
             return self._plan_answer(sheet, planned, cfg)
         failures = self._work(sheet, [p for p in planned if p.is_due], cfg)
-        for item in planned:
-            if (item.directory / RECORD).exists():
-                store.claim(item.directory, compare.identity(sheet, item.run, item.demo))
+        _claim(sheet, planned)
         cells = compared(sheet, cfg, cfg.profile.name, committed=False)
         data = compare.as_answer(sheet, cells) | {"failed": failures}
+        drawn = _draw(sheet, planned, Path(cfg.output_root) / "figures") if sheet.picture else None
+        if drawn:
+            data["files"] = [str(drawn)]
 
         def show(console: Console) -> None:
             console.print(tables.terminal(sheet, cells))
             for line in tables.legend(cells):
                 console.print(line, highlight=False)
+            if drawn:
+                console.print(f"drawn: {drawn}", highlight=False)
             if demo:
                 console.print(
                     f"[yellow]The real data are not at hand: this was a demonstration on {sheet.demo}. "
@@ -137,18 +141,29 @@ class Reproduce(Task):
                 log.info("%s is not at hand: trying to download it", name.partition("=")[2])
                 source.fetch(cfg.data_root)
             except DataError as error:
-                if not (self.demo and sheet.demo and cfg.profile.name != "paper"):
+                if not (self.demo and sheet.demo and cfg.profile.name in SMALL):
                     raise
                 log.warning("%s", error)
                 log.warning("going on with %s, for demonstration only: NOT comparable with the paper", sheet.demo)
                 return True
         return False
 
+    def _at_hand(self, planned: list[Planned], sheet: sheets.Sheet, cfg: DictConfig) -> list[Planned]:
+        """The runs whose row has its data; a row without is left to be shown as such, if others can be run."""
+        absent = lacking(sheet, cfg)
+        missing = {item.run.row: absent[item.run.row] for item in planned if item.run.row in absent}
+        for row, reason in missing.items():
+            log.warning("%s is left out: %s", row, reason)
+        kept = [item for item in planned if item.run.row not in missing]
+        if missing and not kept:
+            raise DataError(next(iter(missing.values())))
+        return kept
+
     def plan(self, sheet: sheets.Sheet, cfg: DictConfig, demo: bool) -> list[Planned]:
         """Compose every run of the sheet and look up its record."""
         planned = []
         composed: dict[tuple[str, ...], DictConfig] = {}
-        for run in sheet.runs(cfg.profile.seeds, demo):
+        for run in sheet.runs(cfg.profile.seeds, demo, cfg.profile.name in SMALL):
             if self.rows is not None and run.row not in self.rows:
                 continue
             if run.overrides not in composed:
@@ -185,6 +200,7 @@ class Reproduce(Task):
                     left,
                 )
             failures += self._run(batch, [item.stale or cfg.rerun for item in batch])
+            _claim(sheet, batch)  # now, not at the end: a reproduction may be cut short
         return failures
 
     def _batches(self, due: list[Planned], device: str) -> list[list[Planned]]:
@@ -267,6 +283,26 @@ class Reproduce(Task):
             )
 
         return Answer({"paper": sheet.paper, sheet.kind: sheet.name, "runs": runs, "expected_seconds": cost}, show)
+
+
+def _claim(sheet: sheets.Sheet, items: Sequence[Planned]) -> None:
+    """Note beside the records of these runs which cells of the sheet they fill."""
+    for item in items:
+        if (item.directory / RECORD).exists():
+            store.claim(item.directory, compare.identity(sheet, item.run, item.demo))
+
+
+def _draw(sheet: sheets.Sheet, planned: Sequence[Planned], folder: Path) -> Path | None:
+    """The picture of a figure, from the runs that have a record."""
+    done = [item for item in planned if (item.directory / RECORD).exists()]
+    panels = [
+        pictures.Panel(item.run.row, item.run.group, item.directory, Record.load(item.directory)) for item in done
+    ]
+    if not panels:
+        return None
+    path = folder / f"{sheet.paper}_figure_{sheet.name}.png"
+    write_atomically(path, pictures.draw(sheet, panels))
+    return path
 
 
 def run_together(cfgs: Sequence[DictConfig], reruns: Sequence[bool]) -> list[Answer]:
