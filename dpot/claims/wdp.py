@@ -18,7 +18,7 @@ from dpot.claims.base import Claim, Finding
 from dpot.privacy.events import Laplace
 from dpot.privacy.wdp.accountants import MomentsAccountant, WassersteinAccountant, wasserstein_loss
 from dpot.privacy.wdp.budget import Beside, WassersteinBudget
-from dpot.privacy.wdp.composition import Setting, compose, synthetic_gradients
+from dpot.privacy.wdp.composition import Setting, compose, synthetic_gram
 from dpot.privacy.wdp.formulas import (
     attack_success,
     dp_from_wdp,
@@ -287,9 +287,9 @@ def implies_dp() -> Finding:
 def always_lowest() -> Finding:
     """Figures 2 and 4 compare at λ = 16 only."""
     setting = Setting()
-    gradients = synthetic_gradients(setting, 0)
-    last = {name: float(curve[-1]) for name, curve in compose(gradients, 0.05, True, setting).items()}
-    unclipped = float(compose(gradients, 0.05, False, setting)["wasserstein"][-1])
+    gram = synthetic_gram(setting, 0)
+    last = {name: float(curve[-1]) for name, curve in compose(gram, 0.05, True, setting).items()}
+    unclipped = float(compose(gram, 0.05, False, setting)["wasserstein"][-1])
     best = MomentsAccountant(range(1, 33))
     best.accumulate(np.full(setting.steps, 2.0), np.full(setting.steps, setting.sigma), setting.rate)
     fair = float(best.history(setting.delta)[-1])

@@ -96,7 +96,7 @@ def table_2(records: list[Record]) -> list[dict[str, Any]]:
                 "least 1e-10": training.least(PRINTED_DELTA),
                 "least 1e-5": training.least(CODED_DELTA),
                 "floor": floor(PRINTED_DELTA, BETA),
-                "possible": bool(cells["WDP"] is not None and cells["WDP"] >= floor(PRINTED_DELTA, BETA)),
+                "reachable": bool(cells["WDP"] is not None and cells["WDP"] >= floor(PRINTED_DELTA, BETA)),
                 "WDP ours": _mean([m["wasserstein"] for m in paper]),
                 "BDP printed": cells["BDP"],
                 "BDP ours": _mean([m["bayesian"] for m in paper]),

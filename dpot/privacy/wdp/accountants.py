@@ -29,9 +29,13 @@ def pair_distances(gradients: ArrayLike) -> Floats:
     """‖g_i − g_j‖₂ for all i < j, of (..., n, d) gradients, in the order of itertools.combinations."""
     rows = np.asarray(gradients, dtype=np.float64)
     centred = rows - rows.mean(-2, keepdims=True)  # keeps the Gram matrix from cancelling
-    gram = centred @ centred.swapaxes(-1, -2)
+    return distances_of(centred @ centred.swapaxes(-1, -2))
+
+
+def distances_of(gram: Floats) -> Floats:
+    """The same from the inner products (..., n, n) of the gradients."""
     squares = np.diagonal(gram, axis1=-2, axis2=-1)
-    i, j = np.triu_indices(rows.shape[-2], 1)
+    i, j = np.triu_indices(gram.shape[-1], 1)
     return np.sqrt(np.maximum(squares[..., i] + squares[..., j] - 2 * gram[..., i, j], 0))
 
 

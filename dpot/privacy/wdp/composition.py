@@ -13,9 +13,9 @@ from typing import Any
 
 import numpy as np
 
-from dpot.privacy.accountants import accounts
 from dpot.privacy.events import Adjacency, Gaussian, PoissonSampled, SelfComposed
-from dpot.privacy.wdp.accountants import BayesianAccountant, MomentsAccountant, WassersteinAccountant, pair_distances
+from dpot.privacy.pld import pld_epsilon
+from dpot.privacy.wdp.accountants import BayesianAccountant, MomentsAccountant, WassersteinAccountant, distances_of
 from dpot.privacy.wdp.moments import Floats
 
 ALL_ORDERS = tuple(range(1, 65))
@@ -37,19 +37,22 @@ class Setting:
     quantiles: tuple[float, ...] = (0.05, 0.50, 0.75, 0.99)
 
 
-def synthetic_gradients(setting: Setting, seed: int) -> Floats:
-    """(steps, gradients, dimension) of Weibull draws: a figure, not noise, so it follows the seed."""
+def synthetic_gram(setting: Setting, seed: int) -> Floats:
+    """(steps, n, n): the inner products of the drawn gradients, all that norms, clipping and distances need.
+
+    Weibull draws follow the seed: a figure, not noise.
+    """
     rng = np.random.default_rng(seed)
-    return rng.weibull(setting.shape, (setting.steps, setting.gradients, setting.dimension))
+    gradients = rng.weibull(setting.shape, (setting.steps, setting.gradients, setting.dimension))
+    return np.asarray(gradients @ gradients.swapaxes(-1, -2))
 
 
-def compose(gradients: Floats, quantile: float, clipped: bool, setting: Setting) -> dict[str, Floats]:
+def compose(gram: Floats, quantile: float, clipped: bool, setting: Setting) -> dict[str, Floats]:
     """What each accountant prints after every step, for one quantile."""
-    norms = np.linalg.norm(gradients, axis=-1)
+    norms = np.sqrt(np.diagonal(gram, axis1=-2, axis2=-1))
     bound = np.quantile(norms, quantile, axis=1)
-    if clipped:
-        gradients = gradients * np.minimum(1, bound[:, None] / norms)[..., None]
-    return account(pair_distances(gradients), bound, setting)
+    factors = np.minimum(1, bound[:, None] / norms) if clipped else np.ones_like(norms)
+    return account(distances_of(gram * factors[:, :, None] * factors[:, None, :]), bound, setting)
 
 
 def account(distances: Floats, bound: Floats, setting: Setting) -> dict[str, Floats]:
@@ -73,9 +76,9 @@ def curves(clipped: bool, seeds: Sequence[int], setting: Setting | None = None) 
     setting = setting or Setting()
     runs: dict[float, list[dict[str, Floats]]] = {quantile: [] for quantile in setting.quantiles}
     for seed in seeds:
-        gradients = synthetic_gradients(setting, seed)
+        gram = synthetic_gram(setting, seed)
         for quantile in setting.quantiles:
-            runs[quantile].append(compose(gradients, quantile, clipped, setting))
+            runs[quantile].append(compose(gram, quantile, clipped, setting))
     panels = []
     for quantile, found in runs.items():
         stacked = {name: np.stack([one[name] for one in found]) for name in found[0]}
@@ -102,10 +105,11 @@ def worth(setting: Setting) -> dict[str, Any]:
     one = MomentsAccountant((1,))
     one.accumulate(np.full(setting.steps, 2.0), np.full(setting.steps, setting.sigma), setting.rate)
     event = PoissonSampled(Gaussian(setting.sigma / 2, Adjacency.ADD_REMOVE), setting.rate)
-    pld = accounts(SelfComposed(event, setting.steps), setting.delta, names=["dp_accounting_pld"])["dp_accounting_pld"]
+    # a cell of 0.01 is fine enough for an ε above 100 and twenty times as fast as the default
+    pld = pld_epsilon(SelfComposed(event, setting.steps), setting.delta, discretisation=0.01)
     return {
         "moments_at_order_1": float(one.history(setting.delta)[-1]),
         "moments_at_best_order": float(best.history(setting.delta)[-1]),
-        "pld": pld.to_dict(),
+        "pld": pld,
         "delta": setting.delta,
     }

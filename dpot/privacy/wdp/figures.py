@@ -85,8 +85,7 @@ def _composition(path: Path, seeds: Sequence[int], clipped: bool) -> dict[str, A
         axes.axhline(
             beside["moments_at_best_order"], color="grey", lw=0.8, ls=":", label="moments, best order, all steps"
         )
-        if "epsilon" in beside["pld"]:
-            axes.axhline(beside["pld"]["epsilon"], color="black", lw=0.8, ls="--", label="ε by PLD, all steps")
+        axes.axhline(beside["pld"], color="black", lw=0.8, ls="--", label="ε by PLD, all steps")
         axes.set(title=f"C = {panel['quantile']:g}-quantile", xlabel="steps", ylabel="budget as printed", yscale="log")
     figure.legend(*figure.axes[0].get_legend_handles_labels(), loc="outside lower center", ncols=3, fontsize=8)
     _save(figure, path)

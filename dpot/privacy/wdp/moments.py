@@ -75,8 +75,11 @@ def log_subsampled_moment(order: int, ratio: ArrayLike, rate: float) -> Floats:
         raise InvalidParameter(f"rate must be more than 0 and at most 1, got {rate}")
     k = np.arange(order + 2)
     weights = stats.binom.logpmf(k, order + 1, rate)
-    squared = np.asarray(ratio, dtype=np.float64)[..., None] ** 2
-    return np.asarray(special.logsumexp(weights + 0.5 * k * (k - 1) * squared, axis=-1))
+    terms = 0.5 * k * (k - 1) * np.asarray(ratio, dtype=np.float64)[..., None] ** 2
+    terms += weights
+    top = terms.max(-1, keepdims=True)  # logsumexp by hand: this is the inner loop of every composition
+    terms -= top
+    return np.asarray(np.log(np.exp(terms, out=terms).sum(-1)) + top[..., 0])
 
 
 def log_upper_mean(samples: ArrayLike, confidence: float) -> Floats:

@@ -1,0 +1,96 @@
+"""task=classify and task=compose end to end, with the real configuration shrunk."""
+
+import json
+
+import pytest
+
+from dpot.errors import PrivacyError, UsageError
+from dpot.launch import compose_config, run
+from dpot.reporting import published, sheets
+
+SMALL = ["task=classify", "dataset=digits", "profile=smoke", "device=cpu", "profile.steps=6", "profile.records=240"]
+SMALL += ["task.batch=24", "task.network.filters=4"]
+
+
+def classify(tmp_path, *overrides):
+    return run(compose_config([*SMALL, f"output_root={tmp_path}", *overrides]))
+
+
+def test_dp_sgd_record_has_accuracy_and_budgets_of_every_epoch(tmp_path):
+    answer = classify(tmp_path, "loss=dp_sgd", "privacy=eps1", "privacy.epsilon=3", "profile.steps=12")
+    record = answer.data
+    assert set(record) == {"config", "metrics", "privacy", "provenance", "files"}
+    assert record["privacy"]["rigorous"], record["privacy"]["reasons"]
+    assert record["privacy"]["epsilon"] <= 3
+    assert record["privacy"]["releases"] == 12
+    epochs = record["metrics"]["epochs"]
+    assert [e["step"] for e in epochs] == [10, 12]
+    assert all({"accuracy", "epsilon", "moments", "wasserstein"} <= set(e) for e in epochs)
+    assert epochs[-1]["epsilon"] == pytest.approx(record["privacy"]["epsilon"])
+    assert record["metrics"]["accuracy"] == epochs[-1]["accuracy"]
+    again = classify(tmp_path, "loss=dp_sgd", "privacy=eps1", "privacy.epsilon=3", "profile.steps=12")
+    assert again.data == json.loads(json.dumps(record))
+
+
+def test_paper_mode_says_that_there_is_no_guarantee(tmp_path):
+    answer = classify(tmp_path, "loss=wdp_sgd", "privacy=wdp_paper")
+    record = answer.data
+    assert record["privacy"]["epsilon"] is None
+    assert not record["privacy"]["rigorous"]
+    assert record["metrics"]["floor"] == pytest.approx(0.7196, rel=1e-3)
+    assert record["metrics"]["wasserstein"] > record["metrics"]["floor"]
+    assert {b["kind"] for b in record["metrics"]["budgets"]} == {"wasserstein", "bayesian"}
+    assert all("reason" in b["beside"] and b["beside"]["epsilon"] == {} for b in record["metrics"]["budgets"])
+    with open(record["files"]["statement"]) as page:
+        assert "no (ε, δ) guarantee exists" in page.read()
+
+
+def test_plain_sgd_learns(tmp_path):
+    settings = ("loss=sgd", "privacy=none", "profile.steps=60", "profile.records=1000", "task.learning_rate=0.05")
+    assert classify(tmp_path, *settings).data["metrics"]["accuracy"] > 50
+
+
+@pytest.mark.parametrize(
+    ("overrides", "error", "words"),
+    [
+        (["loss=wdp_sgd", "privacy=eps1"], PrivacyError, "privacy=wdp_paper"),
+        (["loss=dp_sgd", "privacy=none"], UsageError, "needs a budget"),
+        (["loss=sgd", "privacy=eps1"], UsageError, "privacy=none"),
+        (["loss=dp_swd", "privacy=eps1"], UsageError, "loss=sgd, dp_sgd or wdp_sgd"),
+        (["loss=wdp_sgd", "privacy=wdp_paper", "loss.left_out=2"], UsageError, "left_out"),
+    ],
+)
+def test_impossible_combinations_are_refused_in_one_line(tmp_path, overrides, error, words):
+    with pytest.raises(error, match=words) as caught:
+        classify(tmp_path, *overrides)
+    assert "\n" not in str(caught.value)
+
+
+def compose(tmp_path, *overrides):
+    return run(compose_config(["task=compose", "paper=wdp", f"output_root={tmp_path}", "device=cpu", *overrides])).data
+
+
+def test_figures_and_tables_are_written_with_their_data(tmp_path):
+    for overrides in (["table=1"], ["table=2"], ["figure=1"], ["figure=3"], ["figure=4", "task.seeds=1"]):
+        answer = compose(tmp_path, *overrides)
+        for file in answer["files"]:
+            assert (tmp_path / "wdp" / file.rpartition("/")[2]).stat().st_size > 100
+        assert answer["made_by"]["commit"]
+    composition = json.loads((tmp_path / "wdp" / "figure4.json").read_text())
+    assert [panel["quantile"] for panel in composition["panels"]] == [0.05, 0.5, 0.75, 0.99]
+    assert all(len(panel["curves"]["wasserstein"]) == 100 for panel in composition["panels"])
+
+
+def test_another_figure_is_refused(tmp_path):
+    with pytest.raises(UsageError, match="figure=1, 2, 3, 4"):
+        compose(tmp_path, "figure=5")
+
+
+def test_table_2_sheet_and_published_numbers_fit_together():
+    sheet, table = sheets.load("wdp", 2), published.table("wdp", 2)
+    columns = {column.name for column in sheet.columns}
+    assert {c.column for c in table.cells} - columns == {"DP P(A)", "BDP P(A)", "WDP P(A)"}
+    assert {c.row for c in table.cells} == set(sheet.rows)
+    assert len(table.cells) == 32
+    for planned in sheet.runs(seeds=1):
+        compose_config([*planned.overrides, "profile=paper"])
