@@ -17,7 +17,7 @@ from dpot.profiles import Profile
 from dpot.transport.otdd import Statistics, augmented
 
 NoiseLaw = Literal["normal", "cut"]
-NOISE_MEAN = 2.0  # of the noisy rows (TriangleWad, Table 1)
+NOISE_MEAN = {"normal": 2.0, "cut": 1.5}  # of the noisy rows: stated in TriangleWad, and fitted to its Table 1
 MOST_POINTS = {"smoke": 40, "quick": 200, "short": 500}  # of a party, below the paper profile
 
 
@@ -36,12 +36,12 @@ class Side:
     def with_noise(self, rows: int, std: float, law: NoiseLaw, random: torch.Generator) -> Side:
         """The first `rows` records replaced by noise.
 
-        normal: N(2, std²) in every entry. cut: max(0, N(2, std²)) - ½, which is what the published distances of noisy
-        sets fit (docs/private_distances.md).
+        normal: N(2, std²) in every entry, as stated. cut: max(0, N(1.5, std²)), which is what the published distances
+        of noisy sets fit (docs/private_distances.md).
         """
-        noise = NOISE_MEAN + std * torch.randn((rows, self.x.shape[1]), generator=random, dtype=self.x.dtype)
+        noise = NOISE_MEAN[law] + std * torch.randn((rows, self.x.shape[1]), generator=random, dtype=self.x.dtype)
         if law == "cut":
-            noise = noise.clamp(min=0) - 0.5
+            noise = noise.clamp(min=0)
         return Side(torch.cat((noise, self.x[rows:])), self.y, self.classes)
 
 
