@@ -77,7 +77,7 @@ class DPSGD(Trainer):
     def __init__(
         self,
         clip: Positive = 1.0,
-        learning_rate: Positive = 0.1,
+        learning_rate: Positive = 0.05,
         momentum: Fraction = 0.9,
         order: Count = 16,
         beta: Positive = 32.0,
