@@ -2,7 +2,8 @@
 
     python scripts/keep_results.py outputs dp_swd table 2
 
-Copies record, samples, statement and cell notes of every run of the sheet that is comparable with the paper, then
+Copies record, samples, statement and cell notes of every run of the sheet that is comparable with the paper (with
+--subsets also of those on a part of its data, which stay marked as not comparable), then
 writes the comparison as Markdown, LaTeX, CSV and JSON beside them. A run that is kept already is left alone.
 """
 
@@ -27,13 +28,16 @@ def main() -> None:
     parser.add_argument("paper")
     parser.add_argument("kind", choices=["table", "figure"])
     parser.add_argument("name")
+    parser.add_argument("--subsets", action="store_true", help="keep runs on a part of the paper's data too")
     options = parser.parse_args()
     sheet = sheets.load(options.paper, options.name, options.kind)
     folder = store.REPRODUCED / sheet.paper / f"{sheet.kind}_{sheet.name}"
     for note in sorted((options.output_root / "runs").glob("*/cell-*.json")):
         home, run = json.loads(note.read_text()), note.parent
         record = Record.load(run)
-        is_paper = record.config["profile"]["name"] == "paper" and record.provenance["data"]["comparable"]
+        is_paper = record.config["profile"]["name"] == "paper" and (
+            options.subsets or record.provenance["data"]["comparable"]
+        )
         if (home["paper"], home["kind"], home["name"]) != (sheet.paper, sheet.kind, sheet.name) or not is_paper:
             continue
         words = "-".join([home["row"], *home["group"], f"s{home['seed']}"])

@@ -6,6 +6,7 @@ moments accountant on a true sensitivity, and that one is looser than dpot's own
 
 from __future__ import annotations
 
+import logging
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass, field
@@ -23,6 +24,8 @@ from dpot.privacy.wdp.moments import (
     log_subsampled_moment,
     log_upper_mean,
 )
+
+log = logging.getLogger("dpot")
 
 
 def pair_distances(gradients: ArrayLike) -> Floats:
@@ -64,7 +67,8 @@ class WassersteinAccountant:
         return np.asarray(_running(self.losses) - math.log(number("delta", delta, PROBABILITY)) / self.beta)
 
     def budget(self, delta: float, beside: Beside) -> WassersteinBudget:
-        """The budget after the last step, in its own type."""
+        """The budget after the last step, in its own type, with a warning."""
+        log.warning("the Wasserstein accountant is for reproduction only: its budget is no ε and no guarantee")
         return WassersteinBudget(self.order, float(_running(self.losses)[-1]), beside, delta, self.beta)
 
 
