@@ -99,6 +99,7 @@ def test_printing_prints_the_epsilon_of_the_same_run():
     assert "0.7196" in text  # the floor
     assert beside.epsilons["dp_accounting_pld"] <= beside.epsilons["dpot_rdp_tight"]
     assert f"PLD ε = {beside.epsilons['dp_accounting_pld']:.4g}" in text
+    assert "RDP ε" in str(gaussian_as_printed(1, 5.0))  # without a tail
     assert "no (ε, δ) guarantee exists: the sensitivity is not bounded" in str(BUDGETS[0])
     assert "epsilon" not in {k for k in WassersteinBudget(16, 1.5, beside).to_dict() if k != "beside"}
 

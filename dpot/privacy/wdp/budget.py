@@ -161,7 +161,7 @@ class WassersteinBudget(NotAnEpsilon):
         return self.order, self.delta, self.beta
 
     def __str__(self) -> str:
-        tail = f", of which the floor −ln δ/β = {self.floor:.4g} (δ = {self.delta:g}, β = {self.beta:g})"
+        tail = f", of which the floor −ln δ/β = {self.floor:.4g} (δ = {self.delta}, β = {self.beta})"
         return (
             f"Wasserstein budget {self.amount:.4g} of order μ = {self.order:g} in output units"
             f"{tail if self.floor else ''}; not an ε, not a guarantee. Beside it: {self.beside}"

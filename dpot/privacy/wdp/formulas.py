@@ -77,7 +77,7 @@ def wdp_from_dp(order: float, epsilon: float, sensitivity: float = 1.0) -> Wasse
     """½Δ(2ε(e^ε − 1))^{1/(2μ)} (Proposition 9, false)."""
     epsilon = number("epsilon", epsilon, POSITIVE)
     value = 0.5 * sensitivity * (2 * epsilon * math.expm1(epsilon)) ** (1 / (2 * _order(order)))
-    return WassersteinBudget(order, value, Beside({"given": epsilon}, 0.0))
+    return WassersteinBudget(order, value, Beside({"DP (given)": epsilon}, 0.0))
 
 
 def wdp_from_rdp(order: float, alpha: float, epsilon: float, sensitivity: float = 1.0) -> WassersteinBudget:
@@ -85,7 +85,7 @@ def wdp_from_rdp(order: float, alpha: float, epsilon: float, sensitivity: float 
     alpha, epsilon = number("alpha", alpha, ORDER), number("epsilon", epsilon, POSITIVE)
     value = 0.5 * sensitivity * (2 * epsilon) ** (1 / (2 * _order(order)))
     delta = 1e-5
-    beside = Beside({f"from RDP of order {alpha:g}:": epsilon - math.log(delta) / (alpha - 1)}, delta)
+    beside = Beside({f"RDP of order {alpha:g}, converted:": epsilon - math.log(delta) / (alpha - 1)}, delta)
     return WassersteinBudget(order, value, beside)
 
 
