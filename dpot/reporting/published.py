@@ -60,6 +60,12 @@ def papers() -> list[str]:
     return sorted(path.stem for path in PUBLISHED.glob("*.yaml"))
 
 
+def heading(paper: str) -> str:
+    """Title, authors and version of a paper, in a line."""
+    content = yaml.safe_load((PUBLISHED / f"{paper}.yaml").read_text())
+    return f"{content['title']}. {content.get('authors', '')}, {content['version']}."
+
+
 def table(paper: str, name: str | int) -> Table:
     """One table; an unknown one is answered with those that exist."""
     found = tables(paper)
