@@ -139,7 +139,10 @@ class Adapt(Task):
 
     def _train(self, trainings: Sequence[Training]) -> None:
         """Stage by stage, all of them side by side."""
-        stages = [one.method.stages(one.problem) for one in trainings]
+        stages = []
+        for one in trainings:
+            torch.manual_seed(int(one.cfg.seed))  # a discriminator's first weights, the same alone and in company
+            stages.append(one.method.stages(one.problem))
         for turn in range(max(map(len, stages), default=0)):
             now = [(one, *mine[turn]) for one, mine in zip(trainings, stages, strict=True) if turn < len(mine)]
             engines = []

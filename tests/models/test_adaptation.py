@@ -1,0 +1,83 @@
+"""The networks of domain adaptation: their shapes, and the two ways to convolve."""
+
+import pytest
+import torch
+from torch import nn
+from torch.nn import functional
+
+from dpot.errors import UsageError
+from dpot.models.adaptation import Convolution, Reversal, digit_network, discriminator, network_for
+from dpot.models.image_transport import ImageTransport
+from dpot.training.sanitise import per_sample_gradients
+
+
+def test_digits_have_320_features_between_0_and_1():
+    network = network_for((1, 28, 28), 10)
+    features = network.features(torch.randn(5, 1, 28, 28))
+    assert features.shape == (5, 320)
+    assert network.width == 320
+    assert features.min() >= 0
+    assert features.max() <= 1
+    assert network(torch.randn(2, 1, 28, 28)).shape == (2, 10)
+    sizes = [sum(p.numel() for p in part.parameters()) for part in (network.features, network.head)]
+    assert sizes == [25 * 32 + 32 + 25 * 32 * 20 + 20, 320 * 100 + 100 + 100 * 10 + 10]
+
+
+def test_ready_made_features_go_through_100_and_50():
+    network = network_for((2048,), 31)
+    assert [layer.out_features for layer in network.modules() if isinstance(layer, nn.Linear)] == [100, 50, 50, 31]
+    assert network_for((2048,), 12, width=100).width == 100
+    assert discriminator(50)(torch.randn(3, 50)).shape == (3, 2)
+    with pytest.raises(UsageError, match="3, 32, 32"):
+        network_for((3, 32, 32), 10)
+
+
+def test_unfolded_convolution_is_the_convolution():
+    layer = Convolution(3, 4, 5).double()
+    x = torch.randn(2, 3, 11, 9, dtype=torch.float64, requires_grad=True)
+    plain = layer(x)
+    layer.unfolded = True
+    unfolded = layer(x)
+    torch.testing.assert_close(unfolded, plain)
+    slope = torch.randn_like(plain)
+    for a, b in zip(
+        torch.autograd.grad(plain, [x, layer.weight, layer.bias], slope),
+        torch.autograd.grad(unfolded, [x, layer.weight, layer.bias], slope),
+        strict=True,
+    ):
+        torch.testing.assert_close(a, b)
+
+
+def test_per_record_gradients_of_the_digit_network_sum_to_the_batch_gradient():
+    torch.manual_seed(0)
+    network = digit_network().double().eval()
+    both = nn.Sequential(network.features, Reversal(), discriminator(320).double())
+    x, y = torch.randn(6, 1, 28, 28, dtype=torch.float64), torch.ones(6, dtype=torch.int64)
+    functional.cross_entropy(both(x), y, reduction="sum").backward()
+    for part in both.modules():
+        if isinstance(part, Convolution):
+            part.unfolded = True
+    each = per_sample_gradients(both, functional.cross_entropy, x, y)
+    for name, parameter in both.named_parameters():
+        torch.testing.assert_close(each[name].sum(0), parameter.grad)
+
+
+def test_reversal_turns_the_gradient_around():
+    x = torch.randn(3, requires_grad=True)
+    Reversal()(x).pow(2).sum().backward()
+    torch.testing.assert_close(x.grad, -2 * x.detach())
+
+
+def test_image_transport_begins_near_the_identity_and_shifts_as_told():
+    move = ImageTransport()
+    image = torch.full((1, 1, 28, 28), -1.0)
+    image[0, 0, 10:18, 10:18] = 1.0
+    assert (move(image) - image).abs().mean() < 0.02
+    with torch.no_grad():
+        move.theta[0, 2] = 2 * 3 / 28  # three pixels: the grid spans [-1, 1]
+        moved = move(image)
+    columns = torch.arange(28.0)
+    ink = (moved[0, 0] + 1).sum(0)
+    before = (image[0, 0] + 1).sum(0)
+    centre = float((columns * ink).sum() / ink.sum())
+    assert centre == pytest.approx(float((columns * before).sum() / before.sum()) - 3, abs=0.05)
