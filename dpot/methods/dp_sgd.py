@@ -24,11 +24,17 @@ from dpot.privacy.events import Adjacency, Event, Gaussian, NonPrivate, PoissonS
 from dpot.privacy.wdp.accountants import MomentsAccountant, WassersteinAccountant
 from dpot.privacy.wdp.budget import Beside
 from dpot.ranges import Count, Fraction, Positive, Probability
+from dpot.training.clipped_sum import clipped_sum
 from dpot.training.engine import Engine
 from dpot.training.samplers import Poisson, ShuffledEpochs
-from dpot.training.sanitise import per_sample_gradients, private_sum
+from dpot.training.sanitise import gaussian
 
 SOURCE = "dpot/methods/dp_sgd.py"
+
+
+def summed_loss(scores: Tensor, labels: Tensor) -> Tensor:
+    """Cross-entropy, summed: the gradient of the sum is the sum of the records' gradients."""
+    return F.cross_entropy(scores, labels, reduction="sum")
 
 
 class SGD(Trainer):
@@ -107,12 +113,11 @@ class DPSGD(Trainer):
             drawn = sampler.draw()
             assert drawn.mask is not None
             labels = torch.where(drawn.mask, problem.labels.index_select(0, drawn.index), 0)
-            gradients = per_sample_gradients(network, F.cross_entropy, drawn.rows(problem.images), labels)
-            std = self.multiplier * self.clip
-            total = private_sum(gradients, self.clip, std, problem.noise.generator, drawn.mask)
+            total = clipped_sum(network, summed_loss, self.clip, drawn.rows(problem.images), labels, drawn.mask)
             squares = torch.zeros((), device=problem.device)
             for name, parameter in parameters.items():
-                parameter.grad = total[name] / problem.batch
+                noise = gaussian(parameter, self.multiplier * self.clip, problem.noise.generator)
+                parameter.grad = (total[name] + noise) / problem.batch
                 squares = squares + parameter.grad.square().sum()
             optimizer.step()
             return {"noisy_gradient": squares.sqrt()}  # post-processing of the release; the loss would be another

@@ -11,7 +11,7 @@ from torch import nn
 
 from dpot.errors import PrivacyError, UsageError
 from dpot.methods.classification import Classification
-from dpot.methods.dp_sgd import DPSGD, SGD
+from dpot.methods.dp_sgd import DPSGD, SGD, summed_loss
 from dpot.methods.wdp_sgd import WDPSGD
 from dpot.models.wdp_cnn import WdpCNN
 from dpot.privacy.budget import Budget
@@ -19,6 +19,7 @@ from dpot.privacy.ledger import Ledger
 from dpot.privacy.noise import NoiseSource
 from dpot.privacy.statement import Statement
 from dpot.privacy.wdp.accountants import WassersteinAccountant
+from dpot.training.clipped_sum import clipped_sum
 from dpot.training.sanitise import per_sample_gradients, private_sum
 
 
@@ -80,19 +81,52 @@ def test_per_record_gradients_are_opacus_own():
 
 def test_a_batchnorm_network_is_refused_by_dp_sgd():
     budget = Budget(epsilon=5.0)
-    with pytest.raises(UsageError, match="BatchNorm"):
+    with pytest.raises(UsageError, match="GroupNorm"):
         DPSGD().prepare(problem("batch", budget)).run()
+
+
+def by_vmap(network, images, labels, clip, mask):
+    gradients = per_sample_gradients(network, F.cross_entropy, images, labels)
+    return private_sum(gradients, clip, 0.0, torch.Generator(), mask)
+
+
+@pytest.mark.parametrize("clip", [1e-3, 0.5, 1e6])
+@pytest.mark.parametrize("shape", [(1, 16, 16), (3, 19, 16)])
+def test_the_sum_by_layers_is_the_sum_of_clipped_gradients(shape, clip):
+    network = tiny("group", shape=shape).double()
+    images, labels = torch.rand(7, *shape, dtype=torch.float64), torch.arange(7) % 3
+    mask = torch.tensor([True, False, True, True, True, False, True])
+    images[1] = math.nan  # padding may hold anything
+    ours = clipped_sum(network, summed_loss, clip, images, labels, mask)
+    direct = by_vmap(network, images, labels, clip, mask)
+    assert list(ours) == [name for name, _ in network.named_parameters()]
+    for name, total in direct.items():
+        torch.testing.assert_close(ours[name], total, rtol=1e-9, atol=1e-12)
+
+
+def test_a_record_without_a_finite_gradient_counts_as_zero():
+    network = tiny("group")
+    images, labels = torch.rand(4, 1, 16, 16), torch.arange(4) % 3
+    images[2] = math.inf
+    without = clipped_sum(network, summed_loss, 1.0, images[[0, 1, 3]], labels[[0, 1, 3]])
+    for name, total in clipped_sum(network, summed_loss, 1.0, images, labels).items():
+        torch.testing.assert_close(total, without[name], rtol=1e-4, atol=1e-6)
+
+
+def test_layers_that_mix_records_are_refused():
+    images, labels = torch.rand(4, 1, 16, 16), torch.arange(4) % 3
+    with pytest.raises(UsageError, match="GroupNorm"):
+        clipped_sum(tiny("batch"), summed_loss, 1.0, images, labels)
 
 
 def test_one_record_moves_the_sum_by_at_most_the_clip():
     network = tiny("group").double()
     images, labels = torch.rand(6, 1, 16, 16, dtype=torch.float64), torch.arange(6) % 3
     images[0] *= 1e4  # an outlier
-    whole = per_sample_gradients(network, F.cross_entropy, images, labels)
     for clip in (0.01, 1.0):
         sums = []
         for mask in (torch.ones(6, dtype=torch.bool), torch.tensor([False, *[True] * 5])):
-            total = private_sum(whole, clip, 0.0, torch.Generator(), mask)
+            total = clipped_sum(network, summed_loss, clip, images, labels, mask)
             sums.append(torch.cat([t.flatten() for t in total.values()]))
         assert float((sums[0] - sums[1]).norm()) <= clip
 
@@ -213,3 +247,18 @@ def test_a_killed_training_goes_on_with_its_accuracies_and_distances(tmp_path):
     assert again.log.accuracies[8] == 10.0
     assert bool((method.distances > 0).all())
     assert again.ledger.releases == 24
+
+
+@pytest.mark.gpu
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device")
+@pytest.mark.parametrize("norm", ["batch", "group"])
+def test_steps_are_captured_on_a_gpu(norm):
+    budget = PAPER if norm == "batch" else Budget(epsilon=2.0)
+    own = problem(norm, budget)
+    device = torch.device("cuda:0")
+    own.images, own.labels, own.network = own.images.to(device), own.labels.to(device), own.network.to(device)
+    own.noise, own.random = NoiseSource(device=device), torch.Generator(device).manual_seed(1)
+    method = WDPSGD() if norm == "batch" else DPSGD()
+    outcome = method.prepare(own).run()
+    assert outcome.mode == "graph", outcome.reason
+    assert all(bool(torch.isfinite(p).all()) for p in own.network.parameters())
