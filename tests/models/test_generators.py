@@ -78,3 +78,18 @@ def test_dcgan_equals_its_description_in_torchs_layers():
 def test_one_hot_equals_torch():
     labels = torch.tensor([3, 0, 9, 3])
     torch.testing.assert_close(one_hot(labels, 10), F.one_hot(labels, 10).float())
+
+
+def test_batch_statistics_normalise_by_the_batch_and_leave_the_averages_alone():
+    model = SinkhornDCGAN(classes=10, shape=(1, 28, 28))
+    before = {name: value.clone() for name, value in model.state_dict().items()}
+    drawn, labels = synthesize(model, 20, torch.Generator().manual_seed(0), "cpu", batch_statistics=True)
+    for name, value in model.state_dict().items():
+        assert torch.equal(value, before[name]), name
+    assert all(m.training and m.track_running_stats for m in model.modules() if isinstance(m, torch.nn.BatchNorm2d))
+    with torch.no_grad():
+        code = model.code(20, torch.Generator().manual_seed(0), "cpu")
+        expected = (model(code, labels) + 1) / 2  # in training mode: by the batch
+    torch.testing.assert_close(drawn, expected)
+    running, _ = synthesize(model, 20, torch.Generator().manual_seed(0), "cpu")
+    assert not torch.allclose(running, drawn)

@@ -1,0 +1,133 @@
+"""Private labels, comparison spaces and real data: against what they claim."""
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from scipy.optimize import linear_sum_assignment
+
+from dpot.methods.base import Problem
+from dpot.methods.dp_swd import DPSWD, SWD, _Slots
+from dpot.methods.real_data import RealData
+from dpot.models.comparison import RandomEncoder
+from dpot.models.dsw_generator import DSWGenerator
+from dpot.privacy.budget import Budget
+from dpot.privacy.ledger import Ledger
+from dpot.privacy.noise import NoiseSource
+
+CLASSES, PIXELS = 3, 16
+
+
+def batch(seed, n):
+    generator = torch.Generator().manual_seed(seed)
+    x = torch.rand(n, 1, 4, 4, generator=generator) * torch.rand(n, 1, 1, 1, generator=generator) * 3
+    return x.clamp(0, 1), torch.randint(CLASSES, (n,), generator=generator)
+
+
+def moved(before, after):
+    """Over orders of the slots within each class: the least Σ‖difference‖², and the least number of changed rows."""
+    total, rows = 0.0, 0
+    for a, b in zip(before, after, strict=True):
+        cost = torch.cdist(a.double(), b.double(), compute_mode="donot_use_mm_for_euclid_dist").square().numpy()
+        total += cost[linear_sum_assignment(cost)].sum()
+        rows += int((cost > 1e-12)[linear_sum_assignment(cost > 1e-12)].sum())
+    return total, rows
+
+
+@settings(deadline=None, max_examples=60)
+@given(st.integers(0, 10**6), st.integers(0, CLASSES - 1), st.booleans())
+def test_one_record_moves_two_slots_by_no_more_than_the_noise_is_for(seed, label, crowded):
+    method = SWD(labels="private", norm_bound=1.5)
+    x, y = batch(seed, 12)
+    if crowded:
+        y[: 8 + seed % 4] = 0  # more of one class than it has slots
+    other, y_other = x.clone(), y.clone()
+    record = seed % 12
+    other[record], y_other[record] = batch(seed + 1, 1)[0][0], label
+    slots = _Slots(CLASSES, 4, torch.device("cpu"))
+    filled = [slots.fill(method.vectors(a, b, CLASSES), b) for a, b in ((x, y), (other, y_other))]
+    total, rows = moved(*filled)
+    assert rows <= 2
+    assert total <= 1.0
+
+
+def test_slots_hold_each_row_of_a_class_until_it_is_full():
+    rows, labels = torch.arange(1.0, 7.0)[:, None], torch.tensor([2, 0, 0, 2, 0, 0])
+    filled = _Slots(3, 3, torch.device("cpu")).fill(rows, labels)[..., 0]
+    assert filled.tolist() == [[2.0, 3.0, 5.0], [0.0, 0.0, 0.0], [1.0, 4.0, 0.0]]
+
+
+@pytest.mark.parametrize("share", [0.5, 0.8, 1.0])
+def test_two_moved_rows_reveal_no_more_than_one_moved_as_far(share):
+    """E exp(c·uᵀZᵀZu), the projection mechanism's moment, over the ways to split ‖Z‖² between two rows."""
+    u = np.random.default_rng(0).normal(size=(400_000, 6))
+    u = u / np.linalg.norm(u, axis=1, keepdims=True)
+    split = np.exp(3 * (share * u[:, 0] ** 2 + (1 - share) * u[:, 1] ** 2)).mean()
+    single = np.exp(3 * u[:, 0] ** 2).mean()
+    assert split <= single * (1 + 1e-3)
+    if share == 0.5:
+        assert split < 0.99 * single
+
+
+def test_encoder_knows_no_data_and_stays_inside_its_bounds():
+    first, again = RandomEncoder((3, 16, 16)), RandomEncoder((3, 16, 16))
+    images = torch.rand(6, 3, 16, 16) * torch.rand(6, 1, 1, 1)
+    images[0], images[1] = 1, 0
+    features = first(images)
+    assert features.shape == (6, RandomEncoder.size)
+    assert torch.equal(features, again(images))
+    assert features.min() >= 0
+    assert float(first(torch.full((1, 3, 16, 16), 0.5)).norm()) == pytest.approx(1, rel=1e-5)
+    assert float(torch.cdist(features, features).max()) <= first.diameter()
+
+
+def test_dsw_generator_is_its_description():
+    model = DSWGenerator(classes=2, shape=(3, 64, 64))
+    sizes = [(32, 512), (512, 256), (256, 128), (128, 64)]
+    expected = sum(16 * a * b + 2 * b for a, b in sizes) + 16 * 64 * 3 + 3
+    assert sum(p.numel() for p in model.parameters()) == expected
+    images = model(torch.randn(2, 32), torch.tensor([0, 1]))
+    assert images.shape == (2, 3, 64, 64)
+
+
+def problem(shape=(3, 16, 16), count=40, epsilon=10.0):
+    generator = torch.Generator().manual_seed(0)
+    return Problem(
+        images=torch.rand(count, *shape, generator=generator),
+        labels=torch.tensor([0] * 30 + [1] * 10),
+        classes=2,
+        generator=DSWGenerator(classes=2, shape=shape, width=4),
+        budget=Budget(epsilon, 1e-5),
+        ledger=Ledger(1e-5, epsilon),
+        noise=NoiseSource(),
+        random=generator,
+        max_steps=2,
+    )
+
+
+@pytest.mark.parametrize("labels", ["none", "private"])
+def test_sound_variants_train_in_the_encoders_space(labels):
+    own = problem()
+    method = DPSWD(labels=labels, space="encoder", batch=8, projections=10, norm_bound=1.0)
+    outcome = method.fit(own)
+    assert own.ledger.releases == outcome.steps == 2
+    assert 0 < own.ledger.epsilon() <= 10
+    rows = method._all_vectors(own)
+    assert rows.shape == (40, RandomEncoder.size)
+    assert float(torch.cdist(rows, rows).max()) <= 1
+
+
+def test_real_data_are_given_back_once_each_or_by_turns():
+    own = problem(epsilon=None)
+    method = RealData()
+    method.fit(own)
+    images, labels = method.draw(own, 60)
+    assert sorted(images.sum((1, 2, 3)).tolist()) == sorted(own.images.sum((1, 2, 3)).tolist())
+    few, few_labels = method.draw(own, 8)
+    assert torch.bincount(few_labels).tolist() == [4, 4]
+    for image, label in zip(few, few_labels, strict=True):
+        (row,) = (own.images == image).flatten(1).all(1).nonzero()[:, 0].tolist()
+        assert own.labels[row] == label
+    assert len(labels) == 40
+    assert own.ledger.epsilon() == float("inf")
