@@ -119,11 +119,34 @@ class Gathered:
     audits: list[dict[str, Any]]
     records: list[Record] = field(default_factory=list)
 
+    def loose_records(self, paper: str) -> list[Record]:
+        """Committed records in a paper's folder that serve no sheet; those of attacks are on their own page."""
+        return [r for r in self.records if _home(r) == paper and not r.provenance["sheets"] and not is_attack(r)]
+
+    @property
+    def attacks(self) -> list[Record]:
+        """Records of attacks, wherever they lie."""
+        return [r for r in self.records if is_attack(r)]
+
     @property
     def papers(self) -> list[str]:
         """Every paper something is known of."""
-        known = [*(s.sheet.paper for s in self.sheets), *published.papers(), *self.documents]
+        homes = [_home(r) for r in self.records]
+        known = [*(s.sheet.paper for s in self.sheets), *published.papers(), *self.documents, *filter(None, homes)]
         return list(dict.fromkeys(sorted(known)))
+
+
+def is_attack(record: Record) -> bool:
+    """Whether a record was made by task=attack."""
+    return ".attack." in str((record.config.get("task") or {}).get("_target_"))
+
+
+def _home(record: Record) -> str | None:
+    """The folder of results/reproduced/ that a committed record lies in."""
+    directory = record.provenance["directory"]
+    if not directory.is_relative_to(store.REPRODUCED):
+        return None
+    return str(directory.relative_to(store.REPRODUCED).parts[0])
 
 
 def gather(output_root: str | Path | None, reproduced: Path = store.REPRODUCED) -> Gathered:

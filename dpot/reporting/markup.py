@@ -7,6 +7,8 @@ import re
 from collections.abc import Iterator
 
 _RULE = re.compile(r"^\|?\s*:?-{3,}")
+_NUMBER = re.compile(r"^[-+−]?(\d[\d,]*\.?\d*|\.\d+)(e[-+]?\d+)?( ?(%|s|dB|ms|±.*))?$", re.IGNORECASE)
+LONG = 24  # characters: such a cell may not be squeezed
 
 
 def to_html(text: str, level: int = 2) -> str:
@@ -40,7 +42,7 @@ def table(head: list[str], rows: list[list[str]], caption: str = "") -> str:
     lines = ['<div class="scroll" tabindex="0" role="region" aria-label="table"><table class="sortable">']
     if caption:
         lines.append(f"<caption>{inline(caption)}</caption>")
-    numeric = [i > 0 and any(_kind(r[i]) for r in rows if len(r) > i) for i in range(len(head))]
+    numeric = [i > 0 and any(_NUMBER.match(r[i]) for r in rows if len(r) > i) for i in range(len(head))]
     kinds = [' class="number"' if is_number else "" for is_number in numeric]
     cells_of_head = (f'<th scope="col"{kind}>{inline(c)}</th>' for c, kind in zip(head, kinds, strict=True))
     lines.append("<thead><tr>" + "".join(cells_of_head) + "</tr></thead><tbody>")
@@ -53,7 +55,9 @@ def table(head: list[str], rows: list[list[str]], caption: str = "") -> str:
 
 
 def _kind(cell: str) -> str:
-    return ' class="number"' if re.match(r"^[-+−–]?\.?\d", cell) or cell == "–" else ""
+    if cell == "–" or _NUMBER.match(cell):
+        return ' class="number"'
+    return ' class="text"' if len(cell) > LONG else ""
 
 
 def _blocks(lines: list[str], level: int) -> Iterator[str]:

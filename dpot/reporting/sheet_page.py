@@ -9,7 +9,7 @@ from typing import Any
 from markupsafe import Markup
 
 from dpot.record import Record
-from dpot.reporting import tables
+from dpot.reporting import pieces, tables
 from dpot.reporting.charts import Bar, Series, bars, lines
 from dpot.reporting.gather import RunsOfCell, SheetState
 from dpot.reporting.site import Site, paper_name, paper_page, samples_of, sheet_label
@@ -34,7 +34,7 @@ def write(site: Site, state: SheetState) -> None:
         matrix=site.matrix(state) if has_cells else Markup(""),
         notes=[line for line in tables.legend(state.cells) if line.startswith(("Ours", "Numbers"))],
         protocol=state.printed.cells[0].protocol if state.printed and state.printed.cells else "",
-        documents=[site.document(d) for d in state.documents],
+        documents=[pieces.of_document(site, d) for d in state.documents],
         has_results=on_record or bool(state.documents),
         charts=[Markup(c) for c in _charts(state) if c],
         gallery=[{"href": site.file(path), "alt": words} for words, path in samples_of(state)],

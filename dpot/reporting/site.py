@@ -18,9 +18,9 @@ from markupsafe import Markup
 
 from dpot import __version__
 from dpot.record import commit_of_code, write_atomically
-from dpot.reporting import markup, published, tables
+from dpot.reporting import markup, pieces, published, tables
 from dpot.reporting.charts import Bar, bars, share
-from dpot.reporting.gather import PICTURES, VERDICTS, Document, Gathered, SheetState
+from dpot.reporting.gather import PICTURES, VERDICTS, Gathered, SheetState
 
 TEMPLATES = Path(__file__).parent / "templates"
 MARKS = {"within": "≈", "better": "▲", "near": "~", "outside": "▼", "ours": "◆", "not comparable": "∗", "missing": "○"}
@@ -36,7 +36,6 @@ METHODS = {"dp_merf": "DP-MERF"}
 CLAIM_KINDS = {"holds": "within", "conditional": "near", "false": "outside", "not checkable": "published only"}
 SHOWN_COLUMNS = 9  # a wider table is turned on its side
 MOST_PICTURES = 24  # on the front page
-MOST_FILES = 8  # of a document's further files, to be linked
 
 
 class Site:
@@ -94,20 +93,6 @@ class Site:
         """Style and script."""
         for name in ("style.css", "report.js"):
             write_atomically(self.folder / "assets" / name, (TEMPLATES / name).read_text())
-
-    def document(self, document: Document) -> dict[str, Any]:
-        """A document as the templates want it: Markdown as HTML, plots, a table of its rows if it has no text."""
-        data = document.data
-        made = data.get("made_by") or data.get("provenance") or {}
-        others = [f for f in document.files if f.suffix not in (*PICTURES, ".md")][:MOST_FILES]
-        return {
-            "name": document.name,
-            "texts": [Markup(markup.to_html(text, 2)) for text in document.texts],
-            "pictures": [{"href": self.file(f), "alt": _picture_words(document, f, data)} for f in document.pictures],
-            "table": Markup("") if document.texts else _rows_as_table(data),
-            "made_by": _made_words(made),
-            "others": [{"href": self.file(f), "name": f.name} for f in others],
-        }
 
     def matrix(self, state: SheetState) -> Markup:
         """Rows × columns, or the other way round where there are many columns."""
@@ -281,7 +266,8 @@ def _paper(site: Site, paper: str) -> None:
                 }
             )
     mine = [sheet_facts(s) for s in ordered(site.gathered) if s.sheet.paper == paper]
-    documents = [site.document(d) for d in site.gathered.documents.get(paper, []) if not is_attack(d)]
+    documents = [pieces.of_document(site, d) for d in site.gathered.documents.get(paper, [])]
+    documents += [pieces.of_record(site, r) for r in site.gathered.loose_records(paper)[:MOST_PICTURES]]
     site.page(
         paper_page(paper),
         "paper.html",
@@ -345,43 +331,7 @@ def _audits(site: Site) -> None:
     site.page("audits.html", "audits.html", title="Audits", audits=rows, chart=chart)
 
 
-def is_attack(document: Document) -> bool:
-    """Whether a document is about attacks on shared distances."""
-    return "attack" in document.name
-
-
 def _attacks(site: Site) -> None:
-    found = [d for documents in site.gathered.documents.values() for d in documents if is_attack(d)]
     claims = [c for c in site.gathered.claims if c["paper"] == "triangle_wad"]
-    site.page(
-        "attacks.html", "attacks.html", title="Attacks", documents=[site.document(d) for d in found], claims=claims
-    )
-
-
-def _picture_words(document: Document, file: Path, data: dict[str, Any]) -> str:
-    named = data.get("title") or data.get("caption")
-    words = file.stem.replace("_", " ")
-    return f"{paper_name(document.paper)}, {named or words}"
-
-
-def _rows_as_table(data: dict[str, Any]) -> Markup:
-    rows = data.get("rows")
-    if not isinstance(rows, list) or not rows or not all(isinstance(r, dict) for r in rows):
-        return Markup("")
-    head = list(dict.fromkeys(key for row in rows for key in row))
-    body = [[_plain(row.get(key)) for key in head] for row in rows]
-    return Markup(markup.table(head, body))
-
-
-def _plain(value: Any) -> str:
-    if isinstance(value, bool) or value is None:
-        return {True: "yes", False: "no", None: "–"}[value]
-    return f"{value:.4g}" if isinstance(value, float) else str(value)
-
-
-def _made_words(made: Any) -> str:
-    if not isinstance(made, dict) or not made:
-        return ""
-    commit = str(made.get("commit") or "")[:10]
-    parts = [f"commit {commit}" if commit else "", str(made.get("device") or ""), str(made.get("finished") or "")]
-    return "Made by " + ", ".join(p for p in parts if p) if any(parts) else ""
+    documents = [pieces.of_record(site, r) for r in site.gathered.attacks]
+    site.page("attacks.html", "attacks.html", title="Attacks", documents=documents, claims=claims)
