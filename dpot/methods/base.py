@@ -85,8 +85,13 @@ class Problem:
         tensors: Mapping[str, Tensor] | None = None,
         every: Mapping[int, Callable[[int], None]] | None = None,
         before: Callable[[int], None] | None = None,
+        part: str | None = None,
     ) -> Engine:
-        """The engine for this step, with the problem's generators, checkpoints, ledger and progress."""
+        """The engine for this step, with the problem's generators, checkpoints, ledger and progress.
+
+        A method that trains in several parts names each, so that their checkpoints are kept apart.
+        """
+        folder = self.checkpoints / part if self.checkpoints and part else self.checkpoints
         modules: dict[str, nn.Module] = {"generator": self.generator}
         engine = Engine(
             step,
@@ -100,10 +105,10 @@ class Problem:
             every=every,
             before=before,
             extra_state={"ledger": self.ledger},
-            checkpoint=CheckpointPolicy(self.checkpoints, every_seconds=60) if self.checkpoints else None,
+            checkpoint=CheckpointPolicy(folder, every_seconds=60) if folder else None,
             fingerprint=self.fingerprint,
             report=self.progress,
-            name=self.name,
+            name=f"{self.name}, {part}" if part else self.name,
         )
         self.engines.append(engine)
         self.average = ema

@@ -13,19 +13,20 @@ from __future__ import annotations
 import math
 import os
 from collections.abc import Sequence
-from functools import lru_cache
+from fractions import Fraction
 from typing import Any
 
 import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor
 
+from dpot.privacy.discrete import discrete_gaussian, system_words
 from dpot.privacy.errors import POSITIVE, InvalidParameter, number
 
 # torch seeds its CPU generator with 32 bits of whatever it is given, few enough to try them all. Its state is 624
 # words of 32 bits, stored in 64 each after a header of 24 bytes (mt19937 in torch's legacy layout).
 _STATE_BYTES, _HEADER, _WORDS = 5056, 24, 624
-_CHUNK = 100_000
 
 
 class NoiseSource:
@@ -78,23 +79,20 @@ class NoiseSource:
         return torch.float32 if self.device.type == "mps" else torch.float64
 
     def discrete_gaussian(self, shape: Sequence[int], sigma: float) -> Tensor:
-        """iid integers with P(x) ∝ exp(-x²/2σ²) (Canonne, Kamath & Steinke 2020), as int64 on the device.
+        """iid integers with P(x) ∝ exp(-x²/2S), as int64 on the device: exact (dpot/privacy/discrete.py).
 
-        Exact: OpenDP samples with integer arithmetic from the operating system's randomness. With a fixed seed,
-        which OpenDP does not take, the law is sampled by inversion in double precision instead.
+        S is σ², rounded up to a multiple of 2^-20 (of 1 beyond σ = 1000). Drawn from the operating system's
+        randomness; with a fixed seed from a generator of that seed.
         """
-        sigma = number("sigma", sigma, POSITIVE)
-        size = math.prod(shape)
-        drawn = self._by_inversion(size, sigma) if self.reproducible else _by_opendp(size, sigma)
-        return drawn.reshape(tuple(shape)).to(self.device)
+        parts = 2**20 if number("sigma", sigma, POSITIVE) < 1000 else 1
+        variance = Fraction(math.ceil(sigma**2 * parts), parts)
+        words = self._seeded_words if self.reproducible else system_words
+        drawn = discrete_gaussian(math.prod(shape), variance, words)
+        return torch.from_numpy(drawn).reshape(tuple(shape)).to(self.device)
 
-    def _by_inversion(self, size: int, sigma: float) -> Tensor:
-        reach = math.ceil(12 * sigma) + 12
-        x = torch.arange(-reach, reach + 1, dtype=torch.float64)
-        cumulative = torch.softmax(-0.5 * (x / sigma) ** 2, dim=0).cumsum(0)
-        uniform = torch.rand(size, generator=self.generator, dtype=self._precise, device=self.device)
-        index = torch.searchsorted(cumulative, uniform.cpu().double())
-        return x[index.clamp(max=len(x) - 1)].long()
+    def _seeded_words(self, count: int) -> NDArray[np.uint64]:
+        drawn = torch.randint(2**32, (2 * count,), generator=self.generator, device=self.device).cpu().numpy()
+        return drawn.astype(np.uint32).view(np.uint64)
 
     def record(self) -> dict[str, Any]:
         """What a statement says of the noise."""
@@ -104,18 +102,3 @@ class NoiseSource:
             "seeded_by": "a fixed seed" if self.reproducible else "the operating system",
             "generator": f"{kind} on {self.device.type} (statistical, not cryptographic), double precision",
         }
-
-
-def _by_opendp(size: int, sigma: float) -> Tensor:
-    measurement = _opendp_measurement(sigma)
-    parts = [np.asarray(measurement([0] * min(_CHUNK, size - i)), dtype=np.int64) for i in range(0, size, _CHUNK)]
-    return torch.from_numpy(np.concatenate(parts)) if parts else torch.zeros(0, dtype=torch.int64)
-
-
-@lru_cache(maxsize=16)
-def _opendp_measurement(sigma: float) -> Any:
-    import opendp.prelude as dp
-
-    dp.enable_features("contrib")
-    space = dp.vector_domain(dp.atom_domain(T="i64")), dp.l2_distance(T="i64")
-    return dp.m.make_gaussian(*space, scale=sigma)

@@ -1,0 +1,209 @@
+"""The sliced sketch: one private look at the records' one-dimensional distributions, then any amount of training.
+
+DP-SWD perturbs every projected record at every step, DP-Sinkhorn pays for every gradient. A sliced loss only needs the
+distributions of the projections, and these can be released once:
+
+1. Length, mean and covariance of the records in a public low-frequency subspace: principal directions, and for every
+   direction a centre and a scale.
+2. First round of bins: soft histograms per class along public and principal directions, and over planes of two.
+3. A generator is fitted to the noisy bins. Small classifiers are trained on what it generates.
+4. Second round of bins: soft histograms along directions of the classifiers' hidden units.
+5. The generator is fitted to both rounds.
+
+Only 1, 2 and 4 touch the records, and they are Gaussian mechanisms on whole numbers whose noise multipliers compose
+exactly to the one that the budget allows. Neighbouring data sets differ in one record, its label included.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import replace
+
+import torch
+from torch import Tensor
+
+from dpot.methods import sketch_rules
+from dpot.methods.base import Method, Problem
+from dpot.methods.sketch_directions import draw_directions, is_table
+from dpot.methods.sketch_features import LearnedMap, LinearMap, load_map
+from dpot.methods.sketch_file import Release, Round
+from dpot.methods.sketch_fit import (
+    Target,
+    class_weights,
+    expectations,
+    fit_step,
+    learn_map,
+    settle_statistics,
+    styles_for,
+)
+from dpot.methods.sketch_release import MEAN_SHARE, Sketcher, Stream, class_counts, read_moments
+from dpot.methods.sketch_rules import Plan
+from dpot.models.generator import synthesize
+from dpot.privacy import calibration
+from dpot.privacy.events import Gaussian
+from dpot.ranges import Count, Fraction, Positive
+from dpot.training.ema import EMA
+from dpot.training.engine import Outcome
+from dpot.training.schedules import Cosine
+
+ROUNDING = 1 + 1e-9  # shares are split in double precision: a hair more noise keeps their sum within the budget
+CHUNK = 4096
+
+
+class Sketch(Method):
+    """Release and fit. Everything is set by rule (sketch_rules.py) from the records' number, classes and shape and ε.
+
+    What is given here replaces a rule, for ablations: lines, knots, planes, shares, steps, rounds.
+    """
+
+    def __init__(
+        self,
+        rounds: Count = 2,
+        lines: Count | None = None,
+        knots: Count | None = None,
+        planes: Count | None = None,
+        second_share: Fraction | None = None,
+        steps: Count | None = None,
+        second_steps: Count | None = None,
+        learning_rate: Positive = 2e-3,
+        second_learning_rate: Positive = 1e-3,
+        ema: Fraction = 0.999,
+    ) -> None:
+        self.rounds, self.lines, self.knots, self.planes = rounds, lines, knots, planes
+        self.second_share, self.steps, self.second_steps = second_share, steps, second_steps
+        self.learning_rate, self.second_learning_rate, self.ema = learning_rate, second_learning_rate, ema
+        self.release: Release | None = None
+
+    def fit(self, problem: Problem) -> Outcome:
+        """Release, fit, release again where the classifiers look, fit again."""
+        multiplier = calibration.find_sigma(Gaussian, 1, problem.budget) * ROUNDING
+        plan = self.plan(problem, 1 / multiplier)
+        sketcher = Sketcher(
+            _stream(problem), problem.generator.shape, problem.classes, plan, multiplier, problem.ledger, problem.noise
+        )
+        first = self._first_round(problem, sketcher, plan)
+        counts, _ = class_counts(first.noisy, first.layout)
+        targets = [_target(first, counts)]
+        weights = class_weights(counts)
+        outcome = self._train(problem, targets, weights, plan, 1)
+        rounds = [first]
+        if plan.second_share:
+            second = self._second_round(problem, sketcher, plan)
+            rounds.append(second)
+            targets.append(replace(_target(second, counts), cumulated=0.0))
+            outcome = _joined(outcome, self._train(problem, targets, weights, plan, 2))
+        self.release = Release(
+            shape=problem.generator.shape,
+            classes=problem.classes,
+            records=len(problem.images),
+            counts=counts,
+            rounds=rounds,
+            plan=plan,
+        )
+        problem.ledger.note_uncovered(
+            "the rules that set the sketch's parameters were found on MNIST's training images, outside this budget"
+        )
+        return outcome
+
+    def plan(self, problem: Problem, mu: float) -> Plan:
+        """The plan by rule, with whatever was given replaced."""
+        table = is_table(problem.generator.shape)
+        cuda = problem.device.type == "cuda"
+        made = sketch_rules.plan(len(problem.images), problem.classes, mu, not table, self.rounds, cuda)
+        layout = replace(
+            made.layout,
+            lines=self.lines or made.layout.lines,
+            knots=self.knots or made.layout.knots,
+            planes=made.layout.planes if self.planes is None else self.planes,
+        )
+        second = made.second_share if self.second_share is None or not made.second_share else self.second_share
+        steps, second_steps = self.steps or made.steps, self.second_steps or made.second_steps
+        if problem.max_steps and problem.max_steps < steps + second_steps:  # a small profile: both fits shortened alike
+            part = problem.max_steps / (steps + second_steps)
+            steps, second_steps = max(1, round(part * steps)), max(1, round(part * second_steps))
+        return replace(made, layout=layout, second_share=second, steps=steps, second_steps=second_steps)
+
+    def _first_round(self, problem: Problem, sketcher: Sketcher, plan: Plan) -> Round:
+        for_norm = sketcher.charge(plan.norm_share, "histogram of lengths")
+        for_mean = sketcher.charge(plan.moment_share * MEAN_SHARE, "mean")
+        for_square = sketcher.charge(plan.moment_share * (1 - MEAN_SHARE), "second moments")
+        for_bins = sketcher.charge(plan.first_share, "bins of the first round")
+
+        def make() -> dict[str, Tensor]:
+            bound = sketcher.norms(for_norm)
+            sums = sketcher.moments(bound, (for_mean, for_square))
+            moments = read_moments(sums, sketcher.shape, bound, for_square)
+            directions = draw_directions(sketcher.shape, plan.layout, moments, plan.low_noise, problem.random)
+            record_map = LinearMap.of(directions, *moments.place(directions), plan.layout, sketcher.grid)
+            return record_map.tensors() | {"noisy": sketcher.bins(record_map, plan.layout, for_bins)}
+
+        kept = problem.keep_release("sketch-first", make)
+        noisy = kept.pop("noisy")
+        facts = {"grid": sketcher.grid}
+        return Round("linear", load_map("linear", kept, facts), plan.layout, noisy, facts)
+
+    def _second_round(self, problem: Problem, sketcher: Sketcher, plan: Plan) -> Round:
+        multiplier = sketcher.charge(plan.second_share, "bins of the second round")
+        facts = {
+            "networks": list(styles_for(sketcher.shape, problem.device)),
+            "shape": list(sketcher.shape),
+            "classes": problem.classes,
+        }
+
+        def make() -> dict[str, Tensor]:
+            count = 60_000 if problem.device.type == "cuda" else 5_000
+            images, labels = synthesize(problem.generator, count, problem.random, problem.device)
+            record_map: LearnedMap = learn_map(
+                images.flatten(1),
+                labels,
+                sketcher.shape,
+                problem.classes,
+                plan.second_layout,
+                problem.random,
+                problem.progress,
+            )
+            return record_map.tensors() | {"noisy": sketcher.bins(record_map, plan.second_layout, multiplier)}
+
+        kept = problem.keep_release("sketch-second", make)
+        noisy = kept.pop("noisy")
+        return Round("learned", load_map("learned", kept, facts), plan.second_layout, noisy, facts)
+
+    def _train(self, problem: Problem, targets: list[Target], weights: Tensor, plan: Plan, number: int) -> Outcome:
+        model = problem.generator
+        steps = plan.steps if number == 1 else plan.second_steps
+        rate = self.learning_rate if number == 1 else self.second_learning_rate
+        optimizer = torch.optim.Adam(model.parameters(), lr=rate)
+        step = fit_step(targets, model, optimizer, weights, plan.per_class, problem.random)
+        average = EMA(model, self.ema)
+        engine = problem.engine(
+            step, steps=steps, optimizer=optimizer, ema=average, schedule=Cosine(steps), part=f"round-{number}"
+        )
+        outcome = engine.run()
+        problem.settle()
+        settle_statistics(model, plan.per_class, problem.random, problem.device)
+        return outcome
+
+
+def _target(one: Round, counts: Tensor) -> Target:
+    return Target(one.record_map, one.layout, expectations(one.noisy, counts))
+
+
+def _stream(problem: Problem) -> Stream:
+    def parts() -> Iterator[tuple[Tensor, Tensor]]:
+        records = problem.images.flatten(1)
+        yield from zip(records.split(CHUNK), problem.labels.split(CHUNK), strict=True)
+
+    return parts
+
+
+def _joined(first: Outcome, second: Outcome) -> Outcome:
+    """Two trainings as one: steps and seconds added, histories one after the other."""
+    history = first.history + [point | {"step": point["step"] + first.steps} for point in second.history]
+    return Outcome(
+        steps=first.steps + second.steps,
+        seconds=first.seconds + second.seconds,
+        mode=second.mode,
+        reason=second.reason,
+        history=history,
+        resumed_at=first.resumed_at if second.resumed_at is None else first.steps + second.resumed_at,
+    )

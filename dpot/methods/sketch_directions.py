@@ -1,0 +1,165 @@
+"""Which directions the sliced sketch projects on. All are public, or made from what was already released."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from dpot.methods.sketch_features import Layout
+from dpot.transport.directions import ImageShape, localised_directions, smoothed_directions, unit_rows
+
+# (smoothing, window) in pixels of a 28×28 image, and how many of the lines; window 0: all over the image
+FAMILIES = ((1.5, 4.0, 0.3), (1.0, 3.0, 0.3), (1.5, 0.0, 0.2))
+FAMILIES_LOW_NOISE = ((1.5, 4.0, 0.25), (1.0, 3.0, 0.25), (0.7, 2.0, 0.25), (1.5, 0.0, 0.1))
+PLANE_FAMILY = (1.0, 3.0)
+MARGIN = 4.0
+MOST_FUNCTIONS = 200  # dimension of the public subspace the moments are released in
+MOST_PRINCIPAL = 100
+
+
+@dataclass(frozen=True)
+class Moments:
+    """What the first release says: mean and covariance in the subspace of `basis` (functions, d), and its noise."""
+
+    basis: Tensor
+    mean: Tensor
+    covariance: Tensor
+    noise: float  # standard deviation of one entry of the covariance
+
+    def principal(self) -> tuple[Tensor, Tensor]:
+        """Directions (r, d) whose variance stands above the spectrum of the noise, and their variances.
+
+        A symmetric matrix of independent noise τ has its eigenvalues below 2·τ·√n (Wigner).
+        """
+        values, vectors = torch.linalg.eigh(self.covariance)
+        edge = 2 * self.noise * math.sqrt(len(values))
+        count = min(MOST_PRINCIPAL, len(values), max(4, int((values > edge).sum())))
+        return vectors[:, -count:].T.flip(0) @ self.basis, values[-count:].flip(0).clamp(min=1e-6)
+
+    def place(self, directions: Tensor) -> tuple[Tensor, Tensor]:
+        """Centre and standard deviation of the projections on each direction.
+
+        A direction that the subspace sees little of gets at least 4% of the deviation of the whole record.
+        """
+        inside = directions @ self.basis.T
+        variances = ((inside @ self.covariance) * inside).sum(1)
+        floor = 0.04 * math.sqrt(max(float(self.covariance.trace()), 1e-12))
+        return inside @ self.mean, variances.clamp(min=0).sqrt().clamp(min=max(floor, 1e-6))
+
+
+def public_basis(shape: ImageShape) -> Tensor:
+    """(functions, d): the lowest frequencies of the 2-D cosine transform per channel; for tables the columns."""
+    channels, height, width = shape
+    if is_table(shape):
+        return torch.eye(channels)[: min(channels, MOST_FUNCTIONS)]
+    per_axis = max(1, math.isqrt(MOST_FUNCTIONS // channels))
+    rows, columns = (_cosines(size, min(per_axis, size)) for size in (height, width))
+    plane = torch.einsum("ah,bw->abhw", rows, columns).flatten(2).flatten(0, 1)
+    return torch.block_diag(*[plane] * channels)
+
+
+def is_table(shape: ImageShape) -> bool:
+    """Tables are kept as (columns, 1, 1)."""
+    return shape[1] == shape[2] == 1
+
+
+def draw_directions(
+    shape: ImageShape, layout: Layout, moments: Moments, low_noise: bool, random: torch.Generator
+) -> Tensor:
+    """(lines + 2·planes, d) unit directions: principal ones, mixtures of them, public ones for the kind of record."""
+    device = moments.basis.device
+    families = FAMILIES_LOW_NOISE if low_noise else FAMILIES
+    principal, variances = moments.principal()
+    if is_table(shape):
+        own, planes = _table_directions(shape[0], layout, random, device)
+        public = [own[: layout.lines // 2]]
+    else:
+        public = [
+            image_directions(round(share * layout.lines), shape, smoothing, window, random, device)
+            for smoothing, window, share in families
+        ]
+        planes = _plane_directions(layout.planes, shape, random, device)
+    left = layout.lines - sum(len(p) for p in public)
+    principal = principal[: max(0, left)]
+    mixtures = torch.randn(max(0, left - len(principal)), len(variances), generator=random, device=device)
+    all_principal, _ = moments.principal()
+    mixed = unit_rows(mixtures * variances.pow(0.25)) @ all_principal
+    lines = torch.cat([principal, mixed, *public])[: layout.lines]
+    return torch.cat([lines, planes])
+
+
+def image_directions(
+    count: int,
+    shape: ImageShape,
+    smoothing: float,
+    window: float,
+    random: torch.Generator,
+    device: torch.device,
+) -> Tensor:
+    """Smooth or localised directions; lengths are in pixels of a 28×28 image and grow with the image.
+
+    On colour images each has one pattern and one colour, mostly grey, as images have.
+    """
+    channels, height, width = shape
+    unit = min(height, width) / 28
+    flat = (1, height, width)
+    if window:
+        margin = min(MARGIN * unit, (min(height, width) - 1) / 2)
+        found = localised_directions(count, flat, smoothing * unit, window * unit, margin, random, device)
+    else:
+        found = smoothed_directions(count, flat, smoothing * unit, random, device)
+    return _coloured(found, channels, random)
+
+
+def _coloured(patterns: Tensor, channels: int, random: torch.Generator) -> Tensor:
+    if channels == 1:
+        return patterns
+    colours = 1 + 0.7 * torch.randn(len(patterns), channels, generator=random, device=patterns.device)
+    return unit_rows((colours[:, :, None] * patterns[:, None, :]).flatten(1))
+
+
+def _plane_directions(planes: int, shape: ImageShape, random: torch.Generator, device: torch.device) -> Tensor:
+    """Pairs of localised directions that look at the same place: the window of the one is that of the other."""
+    d = shape[0] * shape[1] * shape[2]
+    if not planes:
+        return torch.zeros(0, d, device=device)
+    unit = min(shape[1:]) / 28
+    smoothing, window = PLANE_FAMILY
+    first = image_directions(planes, shape, smoothing, window, random, device)
+    weight = first.abs().view(planes, shape[0], shape[1], shape[2]).sum(1)
+    rows = torch.arange(shape[1], device=device, dtype=torch.float32)
+    columns = torch.arange(shape[2], device=device, dtype=torch.float32)
+    total = weight.sum((1, 2))
+    centre_row = (weight.sum(2) @ rows) / total + 2 * unit * torch.randn(planes, generator=random, device=device)
+    centre_column = (weight.sum(1) @ columns) / total + 2 * unit * torch.randn(planes, generator=random, device=device)
+    reach = 2 * (window * unit) ** 2
+    bump = torch.exp(-((rows - centre_row[:, None]) ** 2) / reach)[:, :, None]
+    bump = bump * torch.exp(-((columns - centre_column[:, None]) ** 2) / reach)[:, None, :]
+    noise = smoothed_directions(planes, (1, *shape[1:]), smoothing * unit, random, device)
+    second = _coloured(unit_rows((noise.view(planes, *shape[1:]) * bump).flatten(1)), shape[0], random)
+    return torch.cat([first, second])
+
+
+def _table_directions(
+    columns: int, layout: Layout, random: torch.Generator, device: torch.device
+) -> tuple[Tensor, Tensor]:
+    """Single columns first, then sums and differences of random pairs; planes are pairs of columns."""
+    single = torch.eye(columns, device=device)
+    pairs = torch.randint(columns, (layout.lines, 2), generator=random, device=device)
+    sign = torch.randint(2, (layout.lines, 1), generator=random, device=device) * 2.0 - 1
+    mixed = unit_rows(single[pairs[:, 0]] + sign * single[pairs[:, 1]] + 1e-6)
+    chosen = torch.randint(columns, (layout.planes, 2), generator=random, device=device)
+    planes = torch.cat([single[chosen[:, 0]], single[chosen[:, 1]]])
+    return torch.cat([single, mixed]), planes
+
+
+def _cosines(size: int, count: int) -> Tensor:
+    """(count, size): the first rows of the orthonormal cosine transform."""
+    position = torch.arange(size, dtype=torch.float64) + 0.5
+    rows = torch.cos(math.pi / size * torch.arange(count, dtype=torch.float64)[:, None] * position)
+    rows *= math.sqrt(2 / size)
+    rows[0] /= math.sqrt(2)
+    return rows.float()

@@ -1,0 +1,91 @@
+"""The released sketch as a file: public numbers, noisy counts and the privacy statement, to be fitted anywhere."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import torch
+from safetensors import SafetensorError, safe_open
+from safetensors.torch import save
+from torch import Tensor
+
+from dpot.errors import DataError
+from dpot.methods.sketch_features import Layout, RecordMap, load_map
+from dpot.methods.sketch_rules import Plan
+from dpot.record import write_atomically
+
+VERSION = 1
+
+
+@dataclass(frozen=True)
+class Round:
+    """One release of bins: which map, which layout, the noisy counts."""
+
+    kind: str  # linear or learned
+    record_map: RecordMap
+    layout: Layout
+    noisy: Tensor  # (classes, bins), in units of 1/256 record
+    facts: dict[str, Any] = field(default_factory=dict)  # what load_map needs beside the tensors
+
+
+@dataclass(frozen=True)
+class Release:
+    """Everything that was released of a data set, and nothing else of it."""
+
+    shape: tuple[int, int, int]
+    classes: int
+    records: int  # public under replacement
+    counts: Tensor  # (classes,) as the noisy bins say
+    rounds: list[Round]
+    plan: Plan | None = None
+    statement: dict[str, Any] = field(default_factory=dict)
+    extra: dict[str, Any] = field(default_factory=dict)  # names of classes and columns, and the like
+
+    def save(self, path: Path) -> None:
+        """Write it, whole or not at all."""
+        tensors = {"counts": self.counts.cpu()}
+        described = []
+        for index, one in enumerate(self.rounds):
+            own = one.record_map.tensors() | {"noisy": one.noisy}
+            tensors |= {f"{index}.{name}": value.cpu().contiguous() for name, value in own.items()}
+            described.append({"kind": one.kind, "layout": one.layout.to_dict(), "facts": one.facts})
+        facts = {
+            "version": VERSION,
+            "shape": list(self.shape),
+            "classes": self.classes,
+            "records": self.records,
+            "rounds": described,
+            "statement": self.statement,
+            "extra": self.extra,
+        }
+        write_atomically(path, save(tensors, {"sketch": json.dumps(facts)}))
+
+    @classmethod
+    def load(cls, path: Path, device: torch.device | str = "cpu") -> Release:
+        """Read it back; a file that is no sketch is refused by name."""
+        try:
+            with safe_open(path, framework="pt", device=str(device)) as file:
+                facts = json.loads(file.metadata()["sketch"])
+                tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
+            rounds = []
+            for index, one in enumerate(facts["rounds"]):
+                prefix = f"{index}."
+                own = {n.removeprefix(prefix): t for n, t in tensors.items() if n.startswith(prefix)}
+                noisy = own.pop("noisy")
+                record_map = load_map(one["kind"], own, one["facts"])
+                rounds.append(Round(one["kind"], record_map, Layout(**one["layout"]), noisy, one["facts"]))
+            shape = tuple(facts["shape"])
+            return cls(
+                shape=(shape[0], shape[1], shape[2]),
+                classes=facts["classes"],
+                records=facts["records"],
+                counts=tensors["counts"],
+                rounds=rounds,
+                statement=facts["statement"],
+                extra=facts["extra"],
+            )
+        except (OSError, SafetensorError, KeyError, TypeError, ValueError, RuntimeError) as error:
+            raise DataError(f"{path}: not a released sketch ({type(error).__name__}: {error})") from None

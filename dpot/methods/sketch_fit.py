@@ -1,0 +1,184 @@
+"""Fitting a generator to a released sketch: post-processing, without the records and free of budget.
+
+The loss is a squared distance of features, ‖noisy target - mean of generated features‖². The noise is additive and
+independent of the generator, so its expectation is the noiseless loss plus a constant; the generated records' own
+sampling noise is taken out by multiplying two independent halves of the batch, ⟨target - a, target - b⟩. On plain
+bins this is a sliced MMD, on cumulated ones a sliced Cramér distance; both are used.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from dpot.methods.sketch_directions import is_table
+from dpot.methods.sketch_features import (
+    SPAN,
+    UNIT,
+    Layout,
+    LearnedMap,
+    RecordMap,
+    freeze,
+    hidden,
+)
+from dpot.models.feature_network import FeatureNetwork, Style
+from dpot.models.generator import Generator
+from dpot.training.engine import Engine
+from dpot.training.progress import Progress
+from dpot.training.schedules import Cosine
+from dpot.transport.directions import ImageShape
+
+CUMULATED = 0.2  # weight of the cumulated bins against 1 of the plain ones
+NETWORKS: tuple[Style, ...] = ("conv", "conv", "dense", "dense")
+NETWORKS_ON_CPU: tuple[Style, ...] = ("conv", "dense")
+TABLE_NETWORKS: tuple[Style, ...] = ("dense", "dense", "dense")
+NETWORK_RATE, INPUT_NOISE = 2e-3, 0.1
+NETWORK_STEPS, NETWORK_BATCH = 720, 500
+NETWORK_STEPS_ON_CPU, NETWORK_BATCH_ON_CPU = 150, 100
+MOST_HIDDEN = 256  # principal directions of the networks' hidden units that are kept
+STATISTICS_BATCHES = 30
+
+
+@dataclass(frozen=True)
+class Target:
+    """One round of the sketch as the fit sees it: what to compute of generated records and what it should be."""
+
+    record_map: RecordMap
+    layout: Layout
+    expected: Tensor  # (classes, bins), weights of each line or plane summing to about 1
+    cumulated: float = CUMULATED
+
+    def loss(self, records: Tensor, class_weights: Tensor) -> Tensor:
+        """Records (classes, 2, n, d), two halves per class → the unbiased squared distance, averaged over pieces."""
+        classes, halves, count, size = records.shape
+        positions = self.record_map(records.reshape(-1, size)).view(classes * halves, count, -1)
+        gap = self.layout.means(positions).view(classes, halves, -1) - self.expected[:, None]
+        edge = self.layout.lines * self.layout.knots
+        lines = gap[..., :edge].reshape(classes, halves, self.layout.lines, self.layout.knots)
+        total = (lines[:, 0] * lines[:, 1]).sum(2).mean(1)
+        if self.cumulated:
+            steps = lines.cumsum(-1)
+            total = total + self.cumulated * (steps[:, 0] * steps[:, 1]).sum(2).mean(1)
+        if self.layout.planes:
+            total = total + (gap[:, 0, edge:] * gap[:, 1, edge:]).sum(1) / self.layout.planes
+        return (class_weights * total).mean()
+
+
+def expectations(noisy: Tensor, counts: Tensor) -> Tensor:
+    """Noisy counts as mean weights per record of the class."""
+    return (noisy.double() / (UNIT * counts.clamp(min=1)[:, None])).float()
+
+
+def class_weights(counts: Tensor) -> Tensor:
+    """A class with few records is known less well: its noise grows with 1/count. Weights 1 for the common sizes."""
+    typical = counts.clamp(min=1).median()
+    weights = (counts.clamp(min=0) / typical).clamp(max=1).square().float()
+    return weights
+
+
+def fit_step(
+    targets: Sequence[Target],
+    model: Generator,
+    optimizer: torch.optim.Optimizer,
+    weights: Tensor,
+    per_class: int,
+    random: torch.Generator,
+) -> Callable[[], dict[str, Tensor]]:
+    """One step: the same number of records of every class in two halves, all targets, the optimiser."""
+    device = weights.device
+    labels = torch.arange(model.classes, device=device).repeat_interleave(per_class)
+
+    def step() -> dict[str, Tensor]:
+        images = model(model.code(len(labels), random, device), labels)
+        records = images.reshape(model.classes, 2, per_class // 2, -1)
+        loss = torch.stack([target.loss(records, weights) for target in targets]).sum()
+        loss.backward()
+        optimizer.step()
+        return {"loss": loss}
+
+    return step
+
+
+@torch.no_grad()
+def settle_statistics(model: Generator, per_class: int, random: torch.Generator, device: torch.device) -> None:
+    """Give averaged weights their own batch statistics: those of the last raw weights do not fit them."""
+    layers = [m for m in model.modules() if isinstance(m, nn.modules.batchnorm._BatchNorm)]
+    kept = [layer.momentum for layer in layers]
+    for layer in layers:
+        layer.reset_running_stats()
+        layer.momentum = None  # a plain mean over the batches below
+    was_training = model.training
+    model.train()
+    labels = torch.arange(model.classes, device=device).repeat_interleave(per_class)
+    for _ in range(STATISTICS_BATCHES if device.type == "cuda" else STATISTICS_BATCHES // 3):
+        model(model.code(len(labels), random, device), labels)
+    for layer, momentum in zip(layers, kept, strict=True):
+        layer.momentum = momentum
+    model.train(was_training)
+
+
+def styles_for(shape: ImageShape, device: torch.device) -> tuple[Style, ...]:
+    """Which networks the second round learns."""
+    if is_table(shape):
+        return TABLE_NETWORKS
+    return NETWORKS if device.type == "cuda" else NETWORKS_ON_CPU
+
+
+def learn_map(
+    records: Tensor,
+    labels: Tensor,
+    shape: ImageShape,
+    classes: int,
+    layout: Layout,
+    random: torch.Generator,
+    progress: Progress | None = None,
+) -> LearnedMap:
+    """Train small classifiers on synthetic records; lines through their whitened hidden units.
+
+    Where the classifiers look is where the classes differ: there the second round measures the private records. The
+    classifiers see synthetic records only, so the map is public.
+    """
+    device = records.device
+    styles = styles_for(shape, device)
+    networks = [FeatureNetwork(style, shape, classes).to(device) for style in styles]
+    optimizer = torch.optim.Adam([p for n in networks for p in n.parameters()], lr=NETWORK_RATE)
+    cuda = device.type == "cuda"
+    steps = NETWORK_STEPS if cuda else NETWORK_STEPS_ON_CPU
+    batch = min(NETWORK_BATCH if cuda else NETWORK_BATCH_ON_CPU, len(records))
+
+    def step() -> dict[str, Tensor]:
+        rows = torch.randint(len(records), (batch,), generator=random, device=device)
+        shown = records[rows]
+        shown = shown + INPUT_NOISE * torch.randn(shown.shape, generator=random, device=device)
+        loss = torch.stack([F.cross_entropy(network(shown), labels[rows]) for network in networks]).sum()
+        loss.backward()
+        optimizer.step()
+        return {"loss": loss}
+
+    Engine(
+        step,
+        modules={f"network {i}": network for i, network in enumerate(networks)},
+        optimizer=optimizer,
+        generators={"random": random},
+        steps=steps,
+        schedule=Cosine(steps),
+        report=progress,
+        name="networks of the second round",
+    ).run()
+    frozen = [freeze(network) for network in networks]
+    with torch.no_grad():
+        seen = torch.cat([hidden(frozen, part) for part in records[:20_000].split(2000)]).double()
+    centre = seen.mean(0)
+    values, vectors = torch.linalg.eigh(torch.cov(seen.T))
+    kept = min(MOST_HIDDEN, len(values))
+    values = values[-kept:].clamp(min=max(1e-3 * float(values[-1]), 1e-12))
+    mixtures = torch.randn(kept, layout.lines, generator=random, device=device, dtype=torch.float64)
+    weights = (vectors[:, -kept:] / values.sqrt()) @ F.normalize(mixtures, dim=0)
+    spread = ((seen - centre) @ weights).std(0).clamp(min=1e-9)
+    weights = weights / spread * ((layout.knots - 1) / (2 * SPAN))
+    shift = centre @ weights - (layout.knots - 1) / 2
+    return LearnedMap(frozen, weights.float(), shift.float())

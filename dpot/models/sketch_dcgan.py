@@ -1,0 +1,60 @@
+"""The generator the sliced sketch is fitted with: transposed convolutions, for images of any size and colour."""
+
+from __future__ import annotations
+
+import itertools
+
+import torch
+from torch import Tensor, nn
+
+from dpot.models.generator import Generator, one_hot
+from dpot.ranges import Count
+
+WIDTH_ON_GPU, WIDTH_ON_CPU = 128, 32  # the wide one takes hours on a CPU
+
+
+class SketchDCGAN(Generator):
+    """code + label → s×s (2·width) → doubled until the image's size is reached, channels halved, not below width/2.
+
+    s·2^u is the smallest size of that form, s from 4 to 7, that holds the image; what is too much is cropped. For
+    28×28: 7×7 (256) → 14×14 (128) → 28×28 (64) → sigmoid. Matrix units work in bfloat16 on a GPU.
+    """
+
+    def __init__(
+        self,
+        classes: int,
+        shape: tuple[int, int, int],
+        code_size: Count = 32,
+        width: Count | None = None,
+    ) -> None:
+        super().__init__(code_size, classes, shape)
+        channels, height, sideways = shape
+        doublings, start = grid_of(max(height, sideways))
+        if width is None:
+            width = WIDTH_ON_GPU if torch.cuda.is_available() else WIDTH_ON_CPU
+        widths = [max(2 * width >> i, width // 2, 1) for i in range(doublings + 1)]
+        self.first = nn.Linear(code_size + classes, widths[0] * start * start, bias=False)
+        self.start = (widths[0], start, start)
+        layers: list[nn.Module] = []
+        for before, after in itertools.pairwise(widths):
+            layers += [nn.BatchNorm2d(before), nn.ReLU(), nn.ConvTranspose2d(before, after, 4, 2, 1, bias=False)]
+        layers += [nn.BatchNorm2d(widths[-1]), nn.ReLU(), nn.Conv2d(widths[-1], channels, 3, padding=1)]
+        self.net = nn.Sequential(*layers).to(memory_format=torch.channels_last)
+
+    def forward(self, code: Tensor, labels: Tensor) -> Tensor:
+        """(N, code_size), (N,) → (N, C, H, W) in [0, 1]."""
+        joined = torch.cat([code, one_hot(labels, self.classes)], 1)
+        with torch.autocast(code.device.type, dtype=torch.bfloat16, enabled=code.device.type == "cuda"):
+            begun = self.first(joined).unflatten(1, self.start)
+            logits = self.net(begun.contiguous(memory_format=torch.channels_last))
+        _, height, width = self.shape
+        top, left = (logits.shape[2] - height) // 2, (logits.shape[3] - width) // 2
+        return torch.sigmoid(logits.float())[:, :, top : top + height, left : left + width]
+
+
+def grid_of(size: int) -> tuple[int, int]:
+    """(u, s): s·2^u ≥ size with s from 4 to 7, or no doubling for images smaller than 8."""
+    doublings = 0
+    while size > 7 * 2**doublings:
+        doublings += 1
+    return doublings, -(-size // 2**doublings)

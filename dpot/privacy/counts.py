@@ -1,0 +1,36 @@
+"""Whole numbers counted from private records, released once with whole-number noise.
+
+Adding discrete Gaussian noise to integers leaves no low-order bits to attack, and it is worth what continuous noise of
+nearly the same size is worth:
+
+Let y = x + N(0, σ₁²·I) be the Gaussian mechanism on an integer vector x, and let w be y rounded at random: w_i is an
+integer, drawn with weights exp(-(w_i - y_i)²/2s²). As w is made from y alone, it is as private as y. By Poisson
+summation the weights of all integers add up to √(2π)·s·(1 ± η) whatever y_i, with η = 2·exp(-2π²s²)·(1 + tiny), so
+
+    P(w_i - x_i = m) = ∫ φ(y; σ₁²)·φ(m - y; s²) dy / (1 ± η) = φ(m; σ₁² + s²) / (1 ± η),
+
+and the discrete Gaussian of variance σ₁² + s² has the same probabilities up to another such factor. With s² = 4,
+η ≈ 1e-34 per coordinate and 1e-27 for ten million of them: less than the rounding of any ε and δ here. So noise of
+variance (z·Δ)² + 4 has the (ε, δ) of the Gaussian mechanism with noise multiplier z, and that is what is charged.
+"""
+
+from __future__ import annotations
+
+import math
+
+from torch import Tensor
+
+from dpot.privacy.errors import POSITIVE, InvalidParameter, number
+from dpot.privacy.noise import NoiseSource
+
+ROUNDING_VARIANCE = 4  # s² above
+
+
+def noisy_counts(counts: Tensor, sensitivity: float, noise_multiplier: float, noise: NoiseSource) -> Tensor:
+    """counts + discrete Gaussian noise, as private as Gaussian(noise_multiplier) at this L2 sensitivity."""
+    if counts.dtype.is_floating_point:
+        raise InvalidParameter("only whole numbers can be released as counts")
+    scale = number("noise_multiplier", noise_multiplier, POSITIVE) * number("sensitivity", sensitivity, POSITIVE)
+    sigma = math.sqrt(scale**2 + ROUNDING_VARIANCE)
+    return counts + noise.discrete_gaussian(counts.shape, sigma).to(counts.device)
+
