@@ -3,7 +3,14 @@
 import pytest
 
 from dpot.privacy.figures import FIGURES
-from dpot.privacy.papers import SINKHORN_RUNS, sinkhorn_epsilon, sinkhorn_noise, table_4_row
+from dpot.privacy.papers import (
+    SINKHORN_RUNS,
+    AdaptationRun,
+    adaptation_epsilon,
+    sinkhorn_epsilon,
+    sinkhorn_noise,
+    table_4_row,
+)
 from dpot.tasks.accounting import published_table_4
 
 SETTINGS = {setting.row: setting for setting in published_table_4()}
@@ -68,3 +75,12 @@ def test_figures_show_the_law(tmp_path) -> None:  # type: ignore[no-untyped-def]
     assert seven["kolmogorov_smirnov_p"] > 1e-3
     assert seven["deviation"] == pytest.approx(seven["expected_deviation"], rel=0.05)
     assert all((tmp_path / f"{n}.png").read_bytes().startswith(b"\x89PNG") for n in (1, 7))
+
+
+def test_the_published_m_u_noise_was_worth_40_by_the_authors_formula_and_6_6_exactly():
+    found = adaptation_epsilon(AdaptationRun("M-U", SETTINGS["M-U"], 60_000, 320))
+    assert found["releases"] == 41652
+    assert found["accounted_releases"] == 5900
+    assert found["as_accounted"] == pytest.approx(10, rel=0.01)
+    assert found["same_formula"] == pytest.approx(40.3, abs=0.05)
+    assert found["exact"] == pytest.approx(6.6, abs=0.05)
