@@ -120,8 +120,14 @@ def code_fingerprint(cfg: DictConfig | Mapping[str, Any]) -> str:
         for node in ast.walk(tree):
             if isinstance(node, ast.Module | ast.ClassDef | ast.FunctionDef) and ast.get_docstring(node) is not None:
                 del node.body[0]
-        digest.update(ast.dump(tree).encode())
+        digest.update(_dumped(tree).encode())
     return digest.hexdigest()[:12]
+
+
+def _dumped(tree: ast.AST) -> str:
+    """A syntax tree as Python 3.11 writes it; later versions add an empty field, or leave empty ones out."""
+    options: dict[str, Any] = {"show_empty": True} if sys.version_info >= (3, 13) else {}
+    return ast.dump(tree, **options).replace(", type_params=[]", "")
 
 
 class Run:
@@ -152,7 +158,8 @@ class Run:
     def forget(self) -> None:
         """Begin anew: no record, no kept release, no checkpoint."""
         releases = self.directory.glob("release-*.safetensors")
-        for path in (self.directory / RECORD, *releases, *self.checkpoints.glob("*")):
+        kept = (path for path in self.checkpoints.rglob("*") if not path.is_dir())  # parts have folders of their own
+        for path in (self.directory / RECORD, *releases, *kept):
             path.unlink(missing_ok=True)
 
     def __exit__(self, *_: object) -> None:
@@ -213,17 +220,18 @@ def provenance(cfg: DictConfig) -> dict[str, Any]:
 
 
 def commit_of_code() -> tuple[str | None, bool | None]:
-    """The commit of the code that runs and whether the tree differs from it; from a bundle's note without git."""
+    """The commit of the code that runs and whether the tree differs from it.
+
+    A bundle's note comes first: the repository that git finds from a bundle is one that it lies in, with other code.
+    """
     note = REPOSITORY / "COMMIT"  # written by scripts/bundle.py
-    try:
-        commit = _git("rev-parse", "HEAD")
-        return commit, bool(_git("status", "--porcelain", "--untracked-files=no"))
-    except (OSError, subprocess.SubprocessError):
-        pass
     if note.exists():
         commit, _, state = note.read_text().strip().partition(" ")
         return commit, state == "dirty"
-    return None, None
+    try:
+        return _git("rev-parse", "HEAD"), bool(_git("status", "--porcelain", "--untracked-files=no"))
+    except (OSError, subprocess.SubprocessError):
+        return None, None
 
 
 def _git(*arguments: str) -> str:

@@ -30,7 +30,7 @@ from dpot.methods.sketch_directions import Moments, public_basis
 from dpot.methods.sketch_features import UNIT, WEIGHT_GRID, Layout, RecordMap, whole_records
 from dpot.methods.sketch_rules import Plan
 from dpot.privacy.counts import noisy_counts
-from dpot.privacy.events import Gaussian
+from dpot.privacy.events import CountGaussian
 from dpot.privacy.ledger import Ledger
 from dpot.privacy.noise import NoiseSource
 from dpot.transport.directions import ImageShape
@@ -102,7 +102,7 @@ class Sketcher:
     def charge(self, share: float, what: str) -> float:
         """Enter a release of this share of the budget; its noise multiplier."""
         multiplier = self.noise_multiplier / math.sqrt(share)
-        self.ledger.charge(Gaussian(multiplier), source=f"{SOURCE}: {what}", sampler="full")
+        self.ledger.charge(CountGaussian(multiplier), source=f"{SOURCE}: {what}", sampler="full")
         return multiplier
 
     def norms(self, multiplier: float) -> float:

@@ -33,4 +33,3 @@ def noisy_counts(counts: Tensor, sensitivity: float, noise_multiplier: float, no
     scale = number("noise_multiplier", noise_multiplier, POSITIVE) * number("sensitivity", sensitivity, POSITIVE)
     sigma = math.sqrt(scale**2 + ROUNDING_VARIANCE)
     return counts + noise.discrete_gaussian(counts.shape, sigma).to(counts.device)
-

@@ -158,6 +158,14 @@ class Gaussian(Mechanism):
 
 
 @dataclass(frozen=True)
+class CountGaussian(Gaussian):
+    """Whole numbers with discrete Gaussian noise that are as private as Gaussian(noise_multiplier).
+
+    dpot/privacy/counts.py says why, and makes the noise; there are no low-order bits to attack.
+    """
+
+
+@dataclass(frozen=True)
 class Laplace(Mechanism):
     """f(D) + Laplace noise in each coordinate, noise_multiplier = scale / (L1 sensitivity of f)."""
 

@@ -101,4 +101,6 @@ class NoiseSource:
             "reproducible": self.reproducible,
             "seeded_by": "a fixed seed" if self.reproducible else "the operating system",
             "generator": f"{kind} on {self.device.type} (statistical, not cryptographic), double precision",
+            "counts": "exact discrete Gaussian"
+            + ("" if self.reproducible else " from the operating system's random numbers"),
         }

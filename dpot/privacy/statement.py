@@ -13,6 +13,8 @@ from typing import Any
 from dpot.privacy.accountants import PAPER_ACCOUNTANTS, accounts, composed
 from dpot.privacy.events import (
     Adjacency,
+    CountGaussian,
+    DiscreteGaussian,
     Event,
     Gaussian,
     Laplace,
@@ -77,7 +79,7 @@ class Statement:
                 name: account.to_dict() | ({"paper": True} if name in PAPER_ACCOUNTANTS else {})
                 for name, account in asked.items()
             },
-            noise=dict(noise) if noise is not None else None,
+            noise=_noise(noise, events) if noise is not None else None,
             not_covered=_not_covered(ledger, events),
         )
 
@@ -161,6 +163,18 @@ def _entry(entry: Entry) -> dict[str, Any]:
     return entry.to_dict() | {"released": event_words(entry.event), "drawn": sampler_words(entry.sampler)}
 
 
+def _noise(noise: Mapping[str, Any], events: Sequence[Event]) -> dict[str, Any]:
+    """Where the noise of these events came from: counts have a generator of their own."""
+    told = dict(noise)
+    counts = told.pop("counts", None)
+    exact = [isinstance(event, CountGaussian | DiscreteGaussian) for event in events]
+    if counts and exact and all(exact):
+        told["generator"] = counts
+    elif counts and any(exact):
+        told["generator"] += f"; for counts: {counts}"
+    return told
+
+
 def _projects(atom: Event) -> bool:
     inside = atom.event if isinstance(atom, Sampled) else atom
     return any(isinstance(part, ProjectionGaussian) for part, _ in inside.atoms())
@@ -209,7 +223,8 @@ def _not_covered(ledger: Ledger, events: Sequence[Event]) -> list[str]:
             "the labels and the class sizes, which are taken to be public: an image is protected, its label not"
         )
     insides = [atom.event if isinstance(atom, Sampled) else atom for atom in events]
-    if any(isinstance(part, Gaussian | Laplace | ProjectionGaussian) for e in insides for part, _ in e.atoms()):
+    parts = [part for e in insides for part, _ in e.atoms() if not isinstance(part, CountGaussian)]
+    if any(isinstance(part, Gaussian | Laplace | ProjectionGaussian) for part in parts):
         items.append("attacks on floating-point noise: it stands in for real-valued noise (counts can be exact)")
     return items + ledger.uncovered
 

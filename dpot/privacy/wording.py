@@ -9,6 +9,7 @@ from dpot.privacy.events import (
     AdaptiveSequence,
     Adjacency,
     Composed,
+    CountGaussian,
     DiscreteGaussian,
     Event,
     FixedSizeSampled,
@@ -50,6 +51,8 @@ def sampler_words(sampler: Sampler) -> str:
 
 def event_words(event: Event) -> str:
     """What was released, with every parameter that matters for ε."""
+    if isinstance(event, CountGaussian):
+        return f"whole numbers with discrete Gaussian noise, noise/sensitivity {event.noise_multiplier:.6g}"
     if isinstance(event, Gaussian):
         return f"Gaussian noise, noise/sensitivity {event.noise_multiplier:.6g}"
     if isinstance(event, Laplace):
