@@ -3,8 +3,8 @@
     python scripts/keep_results.py outputs dp_swd table 2
 
 Copies record, samples, statement and cell notes of every run of the sheet that is comparable with the paper (with
---subsets also of those on a part of its data, which stay marked as not comparable), then
-writes the comparison as Markdown, LaTeX, CSV and JSON beside them. A run that is kept already is left alone.
+--subsets also of those on a part of its data, with --profile short those of fewer steps; both stay marked as not
+comparable), then writes the comparison as Markdown, LaTeX, CSV and JSON beside them and the numbers of README.md anew. A run that is kept already is left alone.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ import shutil
 from pathlib import Path
 
 from dpot.record import RECORD, Record, write_atomically
-from dpot.reporting import compare, published, sheets, store, tables
+from dpot.reporting import compare, published, readme, sheets, store, tables
 
 KEPT = (RECORD, "samples.png", "privacy.md", "privacy.html")
 
@@ -29,18 +29,20 @@ def main() -> None:
     parser.add_argument("kind", choices=["table", "figure"])
     parser.add_argument("name")
     parser.add_argument("--subsets", action="store_true", help="keep runs on a part of the paper's data too")
+    parser.add_argument("--profile", default="paper", choices=["paper", "short"], help="keep short runs, as such")
     options = parser.parse_args()
     sheet = sheets.load(options.paper, options.name, options.kind)
     folder = store.REPRODUCED / sheet.paper / f"{sheet.kind}_{sheet.name}"
     for note in sorted((options.output_root / "runs").glob("*/cell-*.json")):
         home, run = json.loads(note.read_text()), note.parent
         record = Record.load(run)
-        is_paper = record.config["profile"]["name"] == "paper" and (
+        is_paper = record.config["profile"]["name"] == options.profile and (
             options.subsets or record.provenance["data"]["comparable"]
         )
         if (home["paper"], home["kind"], home["name"]) != (sheet.paper, sheet.kind, sheet.name) or not is_paper:
             continue
-        words = "-".join([home["row"], *home["group"], f"s{home['seed']}"])
+        short = [options.profile] if options.profile != "paper" else []
+        words = "-".join([home["row"], *home["group"], f"s{home['seed']}", *short])
         target = folder / re.sub(r"[^A-Za-z0-9.-]+", "_", words.replace("dataset=", ""))
         if (target / RECORD).exists():
             print(f"kept already: {target.name}")
@@ -54,11 +56,12 @@ def main() -> None:
         print(f"kept: {target.name}")
     printed = published.tables(sheet.paper).get(sheet.name) if sheet.kind == "table" else None
     nowhere = folder / "no-other-runs"  # only what is committed counts
-    cells = compare.compare(sheet, printed, store.records(nowhere), "paper")
+    cells = compare.compare(sheet, printed, store.records(nowhere), None)  # of the largest profile there is
     write_atomically(folder / "comparison.md", tables.markdown(sheet, cells))
     write_atomically(folder / "comparison.tex", tables.latex(sheet, cells))
     write_atomically(folder / "comparison.csv", tables.comma_separated(cells))
     write_atomically(folder / "comparison.json", json.dumps(compare.as_answer(sheet, cells), indent=1) + "\n")
+    readme.update()
 
 
 if __name__ == "__main__":
