@@ -4,7 +4,8 @@
 
 Copies record, samples, statement and cell notes of every run of the sheet that is comparable with the paper (with
 --subsets also of those on a part of its data, with --profile short those of fewer steps; both stay marked as not
-comparable), then writes the comparison as Markdown, LaTeX, CSV and JSON beside them and the numbers of README.md anew. A run that is kept already is left alone.
+comparable), then writes the comparison as Markdown, LaTeX, CSV and JSON beside them and the numbers of README.md
+anew. A run that is kept already is left alone.
 """
 
 from __future__ import annotations
