@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from omegaconf import OmegaConf
 
 from dpot.errors import DataError, UsageError
-from dpot.record import Record, Run, code_fingerprint, fingerprint, write_atomically
+from dpot.record import Record, Run, code_fingerprint, commit_of_code, fingerprint, write_atomically
 
 
 def some_config(tmp_path, **changes):
@@ -106,6 +106,33 @@ def test_comments_do_not_make_a_record_stale_but_code_does(tmp_path, monkeypatch
     base = of('"""Doc."""\nx = 1  # why\n')
     assert of('"""Other."""\n\nx = 1\n') == base
     assert of('"""Doc."""\nx = 2\n') != base
+
+
+def test_the_hash_of_code_is_one_for_all_python_versions(tmp_path, monkeypatch):
+    import dpot.record as module
+
+    (tmp_path / "dpot").mkdir()
+    (tmp_path / "dpot" / "thing.py").write_text("class Thing:\n    def twice(self, x=[]):\n        return 2 * x\n")
+    monkeypatch.setattr(module, "REPOSITORY", tmp_path)
+    assert code_fingerprint({"loss": {"_target_": "dpot.thing.Thing"}}) == "4d80ee00b8ea"  # as Python 3.11 has it
+
+
+def test_a_bundle_inside_another_repository_names_its_own_commit(tmp_path, monkeypatch):
+    import dpot.record as module
+
+    code = tmp_path / "bundle" / "code"
+    code.mkdir(parents=True)
+    author = ["-c", "user.name=a", "-c", "user.email=a@example.org"]
+    subprocess.run(["git", "init", "-q", str(tmp_path)], check=True)
+    subprocess.run(["git", "-C", str(tmp_path), *author, "commit", "-q", "--allow-empty", "-m", "outer"], check=True)
+    monkeypatch.setattr(module, "REPOSITORY", code)
+    outer, dirty = commit_of_code()
+    assert len(outer or "") == 40
+    assert dirty is False
+    (code / "COMMIT").write_text(f"{'1' * 40} clean\n")
+    assert commit_of_code() == ("1" * 40, False)
+    (code / "COMMIT").write_text(f"{'1' * 40} dirty\n")
+    assert commit_of_code() == ("1" * 40, True)
 
 
 @pytest.mark.parametrize("moment", [1.0, 4.0])
