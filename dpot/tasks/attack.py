@@ -182,14 +182,14 @@ class Attack(Task):
 
 
 def picture(scene: Scene, found: list[Outcome], shape: tuple[int, ...]) -> bytes:
-    """The originals, then for each attack what was shared and what was recovered."""
-    rows = [("original", scene.first.x)]
+    """The originals, then what was shared and what each attack recovers of it."""
+    rows: list[tuple[str, Tensor]] = [("original", scene.first.x)]
+    shown: Tensor | None = None
     for outcome in found:
-        name = outcome.protocol.replace(", ", "\n")
-        rows += [
-            (f"{name}\nshared", outcome.shared),
-            (f"{outcome.attack.split(' (')[0][:34]}\nrecovered", outcome.recovered),
-        ]
+        if outcome.shared is not shown:
+            rows.append((outcome.protocol.replace(", ", "\n") + "\nshared", outcome.shared))
+            shown = outcome.shared
+        rows.append((outcome.attack.split(" (")[0].replace(", ", ",\n") + "\nrecovered", outcome.recovered))
     return strips(rows, shape, f"{len(scene.first.x)} records, t = {scene.t:g}, σ = {scene.sigma:g}")
 
 

@@ -6,7 +6,6 @@ import statistics
 from typing import Any
 
 import torch
-from torch import Tensor
 
 from dpot.attacks.denoising import wiener
 from dpot.attacks.scores import recovery
@@ -18,8 +17,8 @@ from dpot.methods.parties import Distance, Estimate
 from dpot.methods.sketch_distance import SketchDistance
 from dpot.methods.triangle_wad import TriangleWad
 from dpot.privacy.budget import Budget
-from dpot.reporting.plots import lines, strips
-from dpot.tasks.attack import Outcome, Scene, on_fed_wad, on_triangle_wad, scene_of
+from dpot.reporting.plots import lines
+from dpot.tasks.attack import Scene, on_fed_wad, on_triangle_wad, picture, scene_of
 from dpot.tasks.clouds import Side, two_sides
 from dpot.tasks.triangle_wad import Context, Figure
 from dpot.transport.exact import Measure
@@ -47,7 +46,7 @@ def attack_on_fed_wad(context: Context) -> Figure:
     outcomes = on_fed_wad(scene)
     gaps, curves = _gaps_under_epsilon(context, data, other)
     pictures = {
-        "ab": strips(_rows(scene, outcomes), data.shape, "Figure 1 (a, b): FedWad, as its second party sees it"),
+        "ab": picture(scene, outcomes, data.shape),
         "c": lines(
             [("distance between two kinds of images", "ε of each party (δ = 1e-5)", "relative error", curves, "xy")],
             "Figure 1 (c): the error of a distance under an ε; methods without noise have none",
@@ -126,25 +125,14 @@ def attack_on_triangle_wad(context: Context) -> Figure:
     data = context.data("mnist")
     scene = _scene(context, data)
     outcomes = on_triangle_wad(scene)
-    picture = strips(_rows(scene, outcomes), data.shape, "Figure 3: TriangleWad, what is shared and what comes of it")
+    drawn = picture(scene, outcomes, data.shape)
     note = (
         "The paper's attack subtracts γ row by row and looks harmless. The matching is no secret: it is found "
         "again from the messages. Rows recovered: every entry within 1e-3; PSNR with a peak of 2, 999 stands for "
         "no error at all."
     )
     rows = [outcome.row() for outcome in outcomes]
-    return Figure("TriangleWad, Figure 3: attacks on what is shared", rows, {"": picture}, [data], note, {})
-
-
-def _rows(scene: Scene, outcomes: list[Outcome]) -> list[tuple[str, Tensor]]:
-    rows: list[tuple[str, Tensor]] = [("original", scene.first.x)]
-    shown: Tensor | None = None
-    for outcome in outcomes:
-        if outcome.shared is not shown:
-            rows.append((outcome.protocol.replace(", ", "\n") + "\nshared", outcome.shared))
-            shown = outcome.shared
-        rows.append((outcome.attack.split(" (")[0].replace(", ", ",\n") + "\nrecovered", outcome.recovered))
-    return rows
+    return Figure("TriangleWad, Figure 3: attacks on what is shared", rows, {"": drawn}, [data], note, {})
 
 
 def accuracy_and_noise(context: Context) -> Figure:
@@ -174,7 +162,7 @@ def accuracy_and_noise(context: Context) -> Figure:
     names = ["right p=1", "right p=2", "printed p=1", "printed p=2", "constant γ p=2", "bound p=2"]
     ratios = {name: (times, [row[name] for row in rows]) for name in names}
     seen = {"Wiener filter, γ secret": (times, [row["Wiener PSNR"] for row in rows])}
-    picture = lines(
+    drawn = lines(
         [
             ("estimate / direct distance", "t", "ratio", ratios, "xy"),
             ("what a filter recovers", "t", "PSNR, dB", seen, "x"),
@@ -186,4 +174,4 @@ def accuracy_and_noise(context: Context) -> Figure:
         "printed: by t^p, equal to it at p = 1, t = ½ only. A constant γ is exact at every t and hides nothing. "
         "bound: 1 + 2t·s(γ)/((1 - t)·W), proved in dpot/transport/geodesic.py."
     )
-    return Figure("TriangleWad, Figure 4: the estimate over t", rows, {"": picture}, [data], note, {"direct": direct})
+    return Figure("TriangleWad, Figure 4: the estimate over t", rows, {"": drawn}, [data], note, {"direct": direct})

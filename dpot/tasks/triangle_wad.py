@@ -126,13 +126,20 @@ class TriangleWadFigures(Task):
 
 
 def markdown(figure: Figure, pictures: dict[str, str]) -> str:
-    """The rows as a table, then the pictures and the note."""
-    columns = list(dict.fromkeys(key for row in figure.rows for key in row))
-    lines = [f"# {figure.title}", "", f"| {' | '.join(columns)} |", "|" + "---|" * len(columns)]
-    lines += [f"| {' | '.join(_text(row.get(key)) for key in columns)} |" for row in figure.rows]
-    lines += ["", figure.note, "", *[f"![{figure.title}]({name})" for name in pictures.values()]]
+    """The rows as a table, further tables, the note and the pictures."""
+    lines = [f"# {figure.title}", "", *_table(figure.rows)]
+    for name, value in figure.extra.items():
+        if isinstance(value, list):
+            lines += [f"## {name}", "", *_table(value)]
+    lines += [figure.note, "", *[f"![{figure.title}]({name})" for name in pictures.values()]]
     notes = dict.fromkeys(f"Data: {d.name}{f' ({d.note})' if d.note else ''}." for d in figure.data)
     return "\n".join([*lines, "", *notes, ""])
+
+
+def _table(rows: list[dict[str, Any]]) -> list[str]:
+    columns = list(dict.fromkeys(key for row in rows for key in row))
+    lines = [f"| {' | '.join(columns)} |", "|" + "---|" * len(columns)]
+    return [*lines, *[f"| {' | '.join(_text(row.get(key)) for key in columns)} |" for row in rows], ""]
 
 
 def _text(value: Any) -> str:
