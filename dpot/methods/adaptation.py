@@ -58,7 +58,7 @@ class AdaptationProblem(Work):
             modules={"network": self.network, **extra},
             steps=steps,
             optimizer=optimizer,
-            stage=name,
+            part=name,
             before=before,
             every={period: _reshuffle(mine) for period, mine in periods.items()},
             tensors={f"{key} {i}": tensor for i, s in enumerate(shuffled) for key, tensor in s.tensors.items()},

@@ -60,7 +60,7 @@ class Work:
         modules: Mapping[str, nn.Module],
         steps: int,
         optimizer: Optimizer,
-        stage: str | None = None,
+        part: str | None = None,
         ema: EMA | None = None,
         schedule: Schedule | None = None,
         tensors: Mapping[str, Tensor] | None = None,
@@ -69,9 +69,9 @@ class Work:
     ) -> Engine:
         """The engine for this step, with the run's generators, checkpoints, ledger and progress.
 
-        A training of several stages names each, so that every stage has checkpoints of its own.
+        A training in several parts names each, so that their checkpoints are kept apart.
         """
-        folder = self.checkpoints / stage if self.checkpoints and stage else self.checkpoints
+        folder = self.checkpoints / part if self.checkpoints and part else self.checkpoints
         engine = Engine(
             step,
             modules=modules,
@@ -87,7 +87,7 @@ class Work:
             checkpoint=CheckpointPolicy(folder, every_seconds=60) if folder else None,
             fingerprint=self.fingerprint,
             report=self.progress,
-            name=f"{self.name}, {stage}" if stage else self.name,
+            name=f"{self.name}, {part}" if part else self.name,
         )
         self.engines.append(engine)
         return engine
