@@ -82,7 +82,7 @@ class Sketch(Method):
             _stream(problem), problem.generator.shape, problem.classes, plan, multiplier, problem.ledger, problem.noise
         )
         first = self._first_round(problem, sketcher, plan)
-        counts, _ = class_counts(first.noisy, first.layout)
+        counts = class_counts(first.noisy, first.layout, len(problem.images))
         targets = [_target(first, counts)]
         weights = class_weights(counts)
         outcome = self._train(problem, targets, weights, plan, 1)
@@ -99,11 +99,20 @@ class Sketch(Method):
             counts=counts,
             rounds=rounds,
             plan=plan,
+            deviation=plan.count_deviation(1 / multiplier),
         )
         problem.ledger.note_uncovered(
             "the rules that set the sketch's parameters were found on MNIST's training images, outside this budget"
         )
         return outcome
+
+    def refit(self, problem: Problem, release: Release) -> Outcome:
+        """Fit problem.generator, a fresh one, to all rounds of a release: no records, nothing to charge."""
+        plan = release.plan.adapted(release.classes, problem.device.type == "cuda")
+        plan = replace(plan, steps=problem.steps(self.steps or plan.steps))
+        targets = [_target(one, release.counts) for one in release.rounds]
+        targets[1:] = [replace(target, cumulated=0.0) for target in targets[1:]]
+        return self._train(problem, targets, class_weights(release.counts), plan, 1)
 
     def plan(self, problem: Problem, mu: float) -> Plan:
         """The plan by rule, with whatever was given replaced."""

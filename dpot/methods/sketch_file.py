@@ -18,6 +18,7 @@ from dpot.methods.sketch_rules import Plan
 from dpot.record import write_atomically
 
 VERSION = 1
+CERTAIN = 3  # deviations
 
 
 @dataclass(frozen=True)
@@ -40,13 +41,28 @@ class Release:
     records: int  # public under replacement
     counts: Tensor  # (classes,) as the noisy bins say
     rounds: list[Round]
-    plan: Plan | None = None
+    plan: Plan
+    deviation: float  # of the noise in each of `counts`, in records
+    generator: dict[str, Tensor] = field(default_factory=dict)  # one fitted to it, where it is kept along
     statement: dict[str, Any] = field(default_factory=dict)
     extra: dict[str, Any] = field(default_factory=dict)  # names of classes and columns, and the like
+
+    @property
+    def uncertain(self) -> list[int]:
+        """Classes whose count does not stand out of the noise: below 3 of its deviations."""
+        return torch.nonzero(self.counts < CERTAIN * self.deviation).flatten().tolist()
+
+    @property
+    def shares(self) -> Tensor:
+        """What part of the records each class has; uncertain classes have none."""
+        counts = self.counts.double().clone()
+        counts[self.uncertain] = 0
+        return counts / counts.sum()
 
     def save(self, path: Path) -> None:
         """Write it, whole or not at all."""
         tensors = {"counts": self.counts.cpu()}
+        tensors |= {f"generator.{name}": value.cpu().contiguous() for name, value in self.generator.items()}
         described = []
         for index, one in enumerate(self.rounds):
             own = one.record_map.tensors() | {"noisy": one.noisy}
@@ -57,6 +73,8 @@ class Release:
             "shape": list(self.shape),
             "classes": self.classes,
             "records": self.records,
+            "deviation": self.deviation,
+            "plan": self.plan.to_dict(),
             "rounds": described,
             "statement": self.statement,
             "extra": self.extra,
@@ -68,8 +86,10 @@ class Release:
         """Read it back; a file that is no sketch is refused by name."""
         try:
             with safe_open(path, framework="pt", device=str(device)) as file:
-                facts = json.loads(file.metadata()["sketch"])
+                facts = json.loads((file.metadata() or {})["sketch"])
                 tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
+            if facts["version"] != VERSION:
+                raise ValueError(f"version {facts['version']}, this is for {VERSION}")
             rounds = []
             for index, one in enumerate(facts["rounds"]):
                 prefix = f"{index}."
@@ -84,8 +104,11 @@ class Release:
                 records=facts["records"],
                 counts=tensors["counts"],
                 rounds=rounds,
+                plan=Plan.from_dict(facts["plan"]),
+                deviation=facts["deviation"],
+                generator={n.removeprefix("generator."): t for n, t in tensors.items() if n.startswith("generator.")},
                 statement=facts["statement"],
                 extra=facts["extra"],
             )
-        except (OSError, SafetensorError, KeyError, TypeError, ValueError, RuntimeError) as error:
+        except (OSError, SafetensorError, LookupError, TypeError, ValueError, RuntimeError) as error:
             raise DataError(f"{path}: not a released sketch ({type(error).__name__}: {error})") from None

@@ -186,10 +186,11 @@ def read_moments(
     return Moments(basis, mean.float(), covariance.float(), noise)
 
 
-def class_counts(noisy: Tensor, layout: Layout) -> tuple[Tensor, float]:
-    """How many records each class has, as the noisy bins say, and what fraction of their noise this mean has.
+def class_counts(noisy: Tensor, layout: Layout, records: int) -> Tensor:
+    """How many records each class has, as the noisy bins say; together they are the public number of records.
 
-    Every line's and plane's bins sum to 256 per record: k measurements of the same number.
+    Every line's and plane's bins sum to 256 per record: k measurements of the same number. What the sum of all
+    classes is off is noise, shared out equally (the least-squares answer).
     """
     totals = noisy.double().sum(1) / (UNIT * layout.pieces)
-    return totals, math.sqrt(layout.bins) / layout.pieces
+    return totals + (records - totals.sum()) / len(totals)

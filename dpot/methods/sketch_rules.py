@@ -9,7 +9,8 @@ docs/sketch.md. Choosing them spent nothing of the budget of other data, and is 
 from __future__ import annotations
 
 import math
-from dataclasses import asdict, dataclass
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, replace
 from typing import Any
 
 from dpot.methods.sketch_features import Layout
@@ -45,6 +46,25 @@ class Plan:
         """The plan as JSON-able data."""
         return asdict(self)
 
+    @classmethod
+    def from_dict(cls, data: Mapping[str, Any]) -> Plan:
+        """The inverse of to_dict."""
+        layouts = {name: Layout(**data[name]) for name in ("layout", "second_layout")}
+        return cls(**{**data, **layouts})
+
+    def adapted(self, classes: int, cuda: bool) -> Plan:
+        """The same plan with the fits as long as this device allows."""
+        steps, second_steps, per_class = _fit_sizes(classes, self.low_noise, cuda)
+        return replace(self, steps=steps, second_steps=second_steps, per_class=per_class)
+
+    def count_deviation(self, mu: float) -> float:
+        """Noise of a class's count as the first round's bins give it, in records: known before anything is released.
+
+        k lines and planes measure the same number, with noise √(2k)/(μ·√share) in every bin.
+        """
+        noise = math.sqrt(2 * self.layout.pieces / self.first_share) / mu
+        return noise * math.sqrt(self.layout.bins) / self.layout.pieces
+
 
 def plan(records: int, classes: int, mu: float, images: bool, rounds: int = 2, cuda: bool = True) -> Plan:
     """The settings for so many records in so many classes at a total μ.
@@ -64,10 +84,7 @@ def plan(records: int, classes: int, mu: float, images: bool, rounds: int = 2, c
     layout = Layout(lines, _knots(lines + planes, signal * math.sqrt(share)), planes)
     second = max(LEAST_LINES, round(0.3 * lines))
     second_layout = Layout(second, _knots(second, signal * math.sqrt(second_share or 1)))
-    per_class = max(16, min(512, BATCH // classes)) if cuda else max(8, min(64, 160 // classes))
-    steps, second_steps = (9000, 5000) if low_noise else (3500, 3000)
-    if not cuda:
-        steps, second_steps = (400, 200)
+    steps, second_steps, per_class = _fit_sizes(classes, low_noise, cuda)
     return Plan(
         norm_share=NORM_SHARE,
         moment_share=moment_share,
@@ -76,9 +93,18 @@ def plan(records: int, classes: int, mu: float, images: bool, rounds: int = 2, c
         second_layout=second_layout,
         steps=steps,
         second_steps=second_steps,
-        per_class=per_class // 2 * 2,
+        per_class=per_class,
         low_noise=low_noise,
     )
+
+
+def _fit_sizes(classes: int, low_noise: bool, cuda: bool) -> tuple[int, int, int]:
+    """(steps of the first fit, of the second, generated records per class and step)."""
+    if cuda:
+        per_class, steps = max(16, min(512, BATCH // classes)), (9000, 5000) if low_noise else (3500, 3000)
+    else:
+        per_class, steps = max(8, min(64, 160 // classes)), (400, 200)
+    return *steps, per_class // 2 * 2
 
 
 def _knots(pieces: int, signal: float) -> int:
