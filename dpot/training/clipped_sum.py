@@ -4,7 +4,7 @@ One forward and one backward pass to the outputs of the layers. With a_i the inp
 its output, both of record i, the layer's gradient is made of a_i and b_i alone:
 
     Linear      g_i = b_i a_iᵀ          ‖g_i‖ = ‖a_i‖·‖b_i‖, and Σ_i f_i g_i is one matrix product
-    Conv2d      g_i = b_i unfold(a_i)ᵀ  made for every record: few weights, many positions
+    Conv2d      g_i = b_i windows(a_i)  made for every record: few weights, many positions
     GroupNorm   g_i = Σ_positions b_i ∘ normalised(a_i)
 
 so the norms are known before any sum, and the factors f_i = min(1, C/‖g_i‖) go into the sums. For the network of WDP's
@@ -35,7 +35,8 @@ def is_supported(network: nn.Module) -> bool:
 
 def _is_plain(layer: nn.Module) -> bool:
     if isinstance(layer, nn.Conv2d):
-        return layer.groups == 1 and layer.padding_mode == "zeros" and not isinstance(layer.padding, str)
+        plain = layer.groups == 1 and layer.padding_mode == "zeros" and layer.dilation == (1, 1)
+        return plain and not isinstance(layer.padding, str)
     if isinstance(layer, nn.GroupNorm):
         return layer.affine
     return type(layer) is nn.Linear
@@ -95,8 +96,7 @@ class _Part:
             self.a, self.b, self.weights = a, b, b
             self.biases = b
         elif isinstance(layer, nn.Conv2d):
-            columns = F.unfold(a, layer.kernel_size, layer.dilation, layer.padding, layer.stride)  # type: ignore[arg-type]
-            self.weights = b.flatten(2) @ columns.transpose(1, 2)
+            self.weights = b.flatten(2) @ _windows(a, layer)
             self.biases = b.flatten(2).sum(2)
         else:
             normalised = F.group_norm(a, layer.num_groups, eps=layer.eps)
@@ -118,6 +118,17 @@ class _Part:
         else:
             weight = _scaled(_scaled(self.weights, half), half).sum(0)
         return weight, _scaled(_scaled(self.biases, half), half).sum(0)
+
+
+def _windows(a: Tensor, layer: nn.Conv2d) -> Tensor:
+    """(records, positions, inputs of one output): what each position of the output saw.
+
+    By views and one copy, for torch's own unfold launches a kernel per record.
+    """
+    assert not isinstance(layer.padding, str)
+    (top, left), (height, width), (down, right) = layer.padding, layer.kernel_size, layer.stride
+    seen = F.pad(a, (left, left, top, top)).unfold(2, height, down).unfold(3, width, right)
+    return seen.permute(0, 2, 3, 1, 4, 5).flatten(3).flatten(1, 2)
 
 
 def _squares(rows: Tensor) -> Tensor:

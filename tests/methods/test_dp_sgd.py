@@ -13,7 +13,7 @@ from dpot.errors import PrivacyError, UsageError
 from dpot.methods.classification import Classification
 from dpot.methods.dp_sgd import DPSGD, SGD, summed_loss
 from dpot.methods.wdp_sgd import WDPSGD
-from dpot.models.wdp_cnn import WdpCNN
+from dpot.models.wdp_cnn import FirstConv2d, WdpCNN
 from dpot.privacy.budget import Budget
 from dpot.privacy.ledger import Ledger
 from dpot.privacy.noise import NoiseSource
@@ -62,6 +62,16 @@ def test_the_networks_have_the_papers_layers(shape, head, count):
     assert network(torch.rand(2, *shape)).shape == (2, 10)
 
 
+@pytest.mark.parametrize("colours", [1, 3])
+def test_the_first_convolution_is_a_convolution(colours):
+    layer = FirstConv2d(colours, 6, 5).double()
+    images = torch.rand(3, colours, 12, 10, dtype=torch.float64)
+    plain = F.conv2d(images, layer.weight, layer.bias)
+    torch.testing.assert_close(layer(images), plain)
+    ours = torch.autograd.grad(layer(images).square().sum(), layer.weight)
+    torch.testing.assert_close(ours, torch.autograd.grad(plain.square().sum(), layer.weight))
+
+
 def test_images_too_small_are_refused():
     with pytest.raises(UsageError, match="too small"):
         WdpCNN((1, 8, 8), 10, "group")
@@ -102,6 +112,16 @@ def test_the_sum_by_layers_is_the_sum_of_clipped_gradients(shape, clip):
     assert list(ours) == [name for name, _ in network.named_parameters()]
     for name, total in direct.items():
         torch.testing.assert_close(ours[name], total, rtol=1e-9, atol=1e-12)
+
+
+def test_strides_and_padding_are_seen():
+    network = nn.Sequential(
+        nn.Conv2d(2, 3, (3, 2), stride=(2, 1), padding=(1, 0)), nn.Flatten(), nn.Linear(60, 3)
+    ).double()
+    images, labels = torch.rand(5, 2, 9, 5, dtype=torch.float64), torch.arange(5) % 3
+    direct = by_vmap(network, images, labels, 0.1, None)
+    for name, total in clipped_sum(network, summed_loss, 0.1, images, labels).items():
+        torch.testing.assert_close(total, direct[name], rtol=1e-9, atol=1e-12)
 
 
 def test_a_record_without_a_finite_gradient_counts_as_zero():
