@@ -63,9 +63,10 @@ class Reproduce(Task):
         demo: bool = True,
         together: Count | None = None,
         datasets: Sequence[str] | None = None,
+        columns: Sequence[str] | None = None,
     ) -> None:
         self.dry_run, self.all, self.rows, self.launcher, self.demo = dry_run, all, rows, launcher, demo
-        self.together, self.datasets = together, datasets
+        self.together, self.datasets, self.columns = together, datasets, columns
 
     def run(self, cfg: DictConfig) -> Answer:
         """Plan, run what is due, compare."""
@@ -120,7 +121,12 @@ class Reproduce(Task):
         return Answer(data, show, exit_code=1 if failures else 0)
 
     def _restricted(self, sheet: sheets.Sheet) -> sheets.Sheet:
-        """The sheet with the columns of the data sets that were asked for."""
+        """The sheet with the columns that were asked for, by name or by data set."""
+        for name in self.columns or ():
+            if name not in (known_columns := [c.name for c in sheet.columns]):
+                raise config.unknown("task.columns", name, known_columns)
+        if self.columns is not None:
+            sheet = replace(sheet, columns=tuple(c for c in sheet.columns if c.name in self.columns))
         if self.datasets is None:
             return sheet
         known = {o.partition("=")[2] for c in sheet.columns for o in c.overrides if o.startswith("dataset=")}
