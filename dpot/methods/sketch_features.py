@@ -72,13 +72,13 @@ class Layout:
         lines, across, along = self._split(positions)
         edge = self.lines * self.knots
         classes = len(counts)
-        on_lines = counts[:, :edge].reshape(classes, self.lines, self.knots)
+        on_lines = counts.new_zeros(classes, self.lines, self.knots)
         soft_bins.count_lines(on_lines, lines, labels, UNIT)
-        counts[:, :edge] = on_lines.flatten(1)
+        counts[:, :edge] += on_lines.flatten(1)
         if self.planes:
-            on_planes = counts[:, edge:].reshape(classes, self.planes, self.plane_knots**2)
+            on_planes = counts.new_zeros(classes, self.planes, self.plane_knots**2)
             soft_bins.count_planes(on_planes, across, along, labels, PLANE_PARTS)
-            counts[:, edge:] = on_planes.flatten(1)
+            counts[:, edge:] += on_planes.flatten(1)
 
     def _split(self, positions: Tensor) -> tuple[Tensor, Tensor, Tensor]:
         lines, across, along = positions.split([self.lines, self.planes, self.planes], dim=-1)
