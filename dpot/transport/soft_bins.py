@@ -31,7 +31,7 @@ def plane_means(across: Tensor, along: Tensor, knots: int) -> Tensor:
 def count_lines(counts: Tensor, positions: Tensor, labels: Tensor, parts: int) -> None:
     """Add each record's weights to counts (classes, lines, knots), in whole numbers: `parts` per record and line.
 
-    Positions (records, lines) are cut to multiples of 1/parts, so the weights parts - a and a are whole numbers.
+    Positions (records, lines) are rounded to multiples of 1/parts, so the weights parts - a and a are whole numbers.
     """
     _, lines, knots = counts.shape
     low, part = _cut(positions, knots, parts)
@@ -55,7 +55,7 @@ def count_planes(counts: Tensor, across: Tensor, along: Tensor, labels: Tensor, 
 
 def _cut(positions: Tensor, knots: int, parts: int) -> tuple[Tensor, Tensor]:
     """(knot below, whole parts above it); a position that is not a number counts as the first knot."""
-    whole = torch.nan_to_num(positions * parts, nan=0.0).clamp(0, (knots - 1) * parts).floor().long()
+    whole = torch.nan_to_num(positions * parts, nan=0.0).clamp(0, (knots - 1) * parts).round().long()
     low = (whole // parts).clamp(max=knots - 2)
     return low, whole - low * parts
 
