@@ -2,10 +2,10 @@
 
     python scripts/keep_results.py outputs dp_swd table 2
 
-Copies record, samples, statement and cell notes of every run of the sheet that is comparable with the paper (with
---subsets also of those on a part of its data, with --profile short those of fewer steps; both stay marked as not
-comparable), then writes the comparison as Markdown, LaTeX, CSV and JSON beside them and the numbers of README.md
-anew. A run that is kept already is left alone.
+Copies the record and the cell note of every run of the sheet that is comparable with the paper, and the samples and
+statement pages of the first seed. With --subsets runs on a part of the paper's data are kept too, with --profile short
+those of fewer steps; both stay marked as not comparable. Then writes the comparison as Markdown, LaTeX, CSV and JSON
+beside them and the numbers of README.md anew. A run that is kept already is left alone.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from pathlib import Path
 from dpot.record import RECORD, Record, write_atomically
 from dpot.reporting import compare, published, readme, sheets, store, tables
 
-KEPT = (RECORD, "samples.png", "privacy.md", "privacy.html")
+PAGES = ("samples.png", "privacy.md", "privacy.html")  # of the first seed; all they say stands in every record
 
 
 def main() -> None:
@@ -49,8 +49,8 @@ def main() -> None:
             print(f"kept already: {target.name}")
             continue
         target.mkdir(parents=True, exist_ok=True)
-        for name in KEPT:
-            if name != RECORD and (run / name).exists():
+        for name in PAGES if home["seed"] == 0 else ():
+            if (run / name).exists():
                 shutil.copyfile(run / name, target / name)
         shutil.copyfile(note, target / note.name)
         shutil.copyfile(run / RECORD, target / RECORD)  # last, as a run does
