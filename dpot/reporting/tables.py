@@ -5,11 +5,13 @@ from __future__ import annotations
 import csv
 import io
 
+from rich.console import Group
 from rich.table import Table as RichTable
 
 from dpot.reporting.compare import ComparedCell
 from dpot.reporting.sheets import Sheet
 
+ABREAST = 3  # columns that fit a terminal of 80 characters
 STYLE = {
     "within": "green",
     "better": "bold green",
@@ -57,12 +59,18 @@ def legend(cells: list[ComparedCell]) -> list[str]:
     return lines
 
 
-def terminal(sheet: Sheet, cells: list[ComparedCell]) -> RichTable:
-    """Rows × columns; each cell shows published | ours, coloured by the verdict."""
+def terminal(sheet: Sheet, cells: list[ComparedCell]) -> Group:
+    """Rows × columns; each cell shows published | ours, coloured by the verdict. Wide sheets come in several parts."""
+    columns = list(dict.fromkeys(c.column for c in cells))
+    width = ABREAST if len(columns) > ABREAST + 1 else max(1, len(columns))
+    parts = [columns[i : i + width] for i in range(0, len(columns), width)]
     title = f"{sheet.paper} {sheet.kind} {sheet.name}: {sheet.title}\npublished | ours"
+    return Group(*(_part(title if i == 0 else None, part, cells) for i, part in enumerate(parts)))
+
+
+def _part(title: str | None, columns: list[str], cells: list[ComparedCell]) -> RichTable:
     table = RichTable(title=title, title_justify="left")
     table.add_column("method", no_wrap=True)
-    columns = list(dict.fromkeys(c.column for c in cells))
     for column in columns:
         table.add_column(column, justify="right", no_wrap=True)
     for row in dict.fromkeys(c.row for c in cells):
