@@ -123,10 +123,11 @@ class Audit(Task):
         seed: int,
         strength: float,
         steps: int,
+        history: list[Tensor] | None = None,
     ) -> tuple[Tape, Ledger, Method]:
         """Run the configured method once; what passed by, what the ledger holds, and the method as it was run."""
         method: Method = config.instantiate(cfg.loss, "loss")
-        tape, ledger = Tape(strength), Ledger.of(budget)
+        tape, ledger = Tape(strength, history=history), Ledger.of(budget)
         torch.manual_seed(cfg.seed)
         problem = TapedProblem(
             images=images,
@@ -158,17 +159,22 @@ class Audit(Task):
             other = images.clone()
             position = int(torch.randint(size, (1,), generator=random))
             images[position], other[position] = _opposites(trial, random)
-            runs = [
-                self._release(cfg, watched, budget, x, labels, seed + trial, strength, 1)
-                for x, strength in ((images, 1.0), (other, 1.0), (images, 0.0))
-            ]
-            events = [entry.event for entry in runs[0][1].entries]
-            hidden = [watched.hidden(tape) for tape, _, _ in runs[:2]]
-            with_noise, without = watched.released(runs[0][0]), watched.released(runs[2][0])
+
+            def replayed(
+                x: Tensor, strength: float = 1.0, history: list[Tensor] | None = None, trial: int = trial
+            ) -> Any:
+                return self._release(cfg, watched, budget, x, labels, seed + trial, strength, 1, history)
+
+            one, ledger, _ = replayed(images)
+            two, _, _ = replayed(other, history=one.answers or None)
+            events = [entry.event for entry in ledger.entries]
+            hidden = watched.hidden(one), watched.hidden(two)
+            without = hidden[0] if watched.shows_noise else watched.released(replayed(images, strength=0.0)[0])
             for i in range(len(events)):
                 moved = float((hidden[0][i].double() - hidden[1][i].double()).norm())
                 moves[i] = max(moves.get(i, 0.0), moved)
-                noises[i] = (with_noise[i].double() - without[i].double()).flatten()
+                drawn = (watched.released(one)[i].double() - without[i].double()).flatten()
+                noises[i] = torch.cat([noises[i], drawn]) if i in noises else drawn
         return _judged(events, moves, noises)
 
 

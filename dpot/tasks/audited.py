@@ -19,8 +19,9 @@ from scipy.linalg import hadamard
 from torch import Tensor, nn
 
 from dpot.errors import UsageError
-from dpot.methods import dp_merf, dp_sinkhorn, dp_swd
+from dpot.methods import dp_merf, dp_sinkhorn, dp_swd, sketch, sketch_file, sketch_fit, sketch_release
 from dpot.methods.base import Method, Problem
+from dpot.methods.sketch_features import UNIT
 from dpot.models.generator import Generator
 from dpot.privacy.noise import NoiseSource
 from dpot.transport.mmd import fourier_features
@@ -65,6 +66,8 @@ class Tape:
     stated: list[float] = field(default_factory=list)  # the noise there is: who guesses knows if it is off
     public: list[dict[str, Any]] = field(default_factory=list)
     rows: list[Tensor] = field(default_factory=list)
+    answers: list[Tensor] = field(default_factory=list)  # of a method whose later questions depend on earlier answers
+    history: list[Tensor] | None = None  # answers of another run, to be given here: then both are asked the same
 
 
 class TapedNoise(NoiseSource):
@@ -94,7 +97,7 @@ class TapedProblem(Problem):
 
     def keep_release(self, name: str, make: Callable[[], dict[str, Tensor]]) -> dict[str, Tensor]:
         kept = super().keep_release(name, make)
-        self.tape.public.append(kept)
+        self.tape.public.append(dict(kept))
         return kept
 
 
@@ -118,6 +121,7 @@ class Audited(ABC):
     """One method under audit."""
 
     pixel_range: tuple[float, float] = (0.0, 1.0)
+    shows_noise = False  # whether released - hidden is the noise itself; else a second run without noise is made
 
     def population(self, method: Any) -> int:
         """How many records a replay takes: one more of each class than a batch, so that nearly all are drawn."""
@@ -222,8 +226,81 @@ class Gradients(Audited):
         return -((canaries.present - canaries.absent) * total).flatten(1).sum(1)
 
 
+class Counts(Audited):
+    """The sliced sketch: several releases of whole numbers, each asked after seeing the ones before.
+
+    Everything is put in units of the noise, so that releases which are charged as one can be joined.
+    """
+
+    shows_noise = True
+
+    def population(self, method: Any) -> int:
+        return 20 * CLASSES
+
+    @contextlib.contextmanager
+    def watch(self, tape: Tape) -> Iterator[None]:
+        charged: list[float] = []
+
+        def wrap(release: Callable[..., Tensor]) -> Callable[..., Tensor]:
+            def watched(counts: Tensor, sensitivity: float, multiplier: float, noise: NoiseSource) -> Tensor:
+                known = tape.history
+                answer = release(counts, sensitivity, multiplier, noise) if known is None else known[len(tape.answers)]
+                tape.answers.append(answer)
+                sigma = sensitivity * multiplier
+                parts = counts.double().flatten() / sigma, answer.double().flatten() / sigma
+                if charged and charged[-1] == multiplier:  # a second part of the same release
+                    tape.rows[-1] = torch.cat([tape.rows[-1], parts[0]])
+                    tape.releases[-1] = torch.cat([tape.releases[-1], parts[1]])
+                else:
+                    charged.append(multiplier)
+                    tape.rows.append(parts[0])
+                    tape.releases.append(parts[1])
+                    tape.stated.append(sigma)
+                return answer
+
+            return watched
+
+        def fewer(synthesize: Callable[..., Any]) -> Callable[..., Any]:
+            return lambda model, count, *others: synthesize(model, min(count, 300), *others)
+
+        # Which networks the second round looks through is public: barely trained ones are audited faster.
+        with (
+            replaced(sketch_release, "noisy_counts", wrap),
+            replaced(sketch_fit, "NETWORK_STEPS_ON_CPU", lambda steps: 2),
+            replaced(sketch, "synthesize", fewer),
+        ):
+            yield
+
+    def hidden(self, tape: Tape) -> list[Tensor]:
+        return tape.rows
+
+    def score(self, method: Any, tape: Tape, canaries: Canaries) -> Tensor:
+        """Ridge regression of each class's bins on what its canaries would add: the most probable coins, roughly."""
+        rounds = method.release.rounds
+        sigmas = tape.stated[-len(rounds) :]
+        scores = torch.zeros(len(canaries.labels), dtype=torch.float64)
+        for label in range(CLASSES):
+            mine = (canaries.labels == label).nonzero().squeeze(1)
+            columns, seen = [], []
+            for one, sigma in zip(rounds, sigmas, strict=True):
+                both = [_bins(one, images[mine]) / sigma for images in (canaries.present, canaries.absent)]
+                columns.append(both[0] - both[1])
+                seen.append(one.noisy[label].double() / sigma - (both[0] + both[1]).sum(0) / 2)
+            design, rest = torch.cat(columns, 1), torch.cat(seen)
+            ridge = torch.eye(len(mine), dtype=torch.float64) * 4 * (tape.strength**2 or 1e-6)
+            scores[mine] = torch.linalg.solve(design @ design.T + ridge, design @ rest)
+        return scores
+
+
+def _bins(one: sketch_file.Round, images: Tensor) -> Tensor:
+    """What each image adds to the bins of a round, one by one."""
+    positions = one.record_map.exactly(images.flatten(1)).float()
+    return one.layout.means(positions.unsqueeze(1)).double() * UNIT
+
+
 AUDITED: dict[type[Method], Audited] = {
     dp_swd.DPSWD: Projections(),
     dp_merf.DPMERF: Embedding(),
     dp_sinkhorn.DPSinkhorn: Gradients(),
+    sketch.Sketch: Counts(),
 }

@@ -12,6 +12,7 @@ METHODS = {
     "dp_swd": ["loss=dp_swd", "loss.projections=200", "loss.batch=50"],
     "dp_merf": ["loss=dp_merf", "loss.features=2000", "loss.batch=50"],
     "dp_sinkhorn": ["loss=dp_sinkhorn", "loss.batch=20"],
+    "sketch": ["loss=sketch", "loss.rounds=1"],
 }
 
 
@@ -19,7 +20,7 @@ def audited(tmp_path, *overrides):
     return run(compose_config([*SMALL, f"output_root={tmp_path}", *overrides]))
 
 
-@pytest.mark.parametrize(("method", "seed"), [("dp_swd", 0), ("dp_merf", 1), ("dp_sinkhorn", 2)])
+@pytest.mark.parametrize(("method", "seed"), [("dp_swd", 0), ("dp_merf", 1), ("dp_sinkhorn", 2), ("sketch", 3)])
 def test_sound_methods_stand_and_their_controls_behave(tmp_path, method, seed):
     answer = audited(tmp_path, *METHODS[method], f"seed={seed}")
     data = answer.data
