@@ -15,7 +15,7 @@ ARGS ?=
 export PYTHONUNBUFFERED := 1
 
 .DEFAULT_GOAL := help
-.PHONY: help setup test lint types format reproduce-all compare bench bundle clean
+.PHONY: help setup test lint types format reproduce-all compare report readme bench bundle clean
 
 help: ## list the targets
 	@awk -F':.*## ' '/^[a-zA-Z0-9_%-]+:.*## / {printf "  \033[1m%-26s\033[0m %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -53,6 +53,12 @@ reproduce-all: $(STAMP) ## every sheet in experiments/
 
 compare: $(STAMP) ## compare what is on record with the published numbers: make compare TABLE=2
 	$(BIN)/dpot task=compare paper=$(PAPER) $(if $(TABLE),table=$(TABLE)) $(ARGS)
+
+report: $(STAMP) ## everything on record as a folder of web pages: report/index.html
+	$(BIN)/dpot task=report task.folder=report $(ARGS)
+
+readme: $(STAMP) ## write the numbers of README.md anew from the committed results
+	$(BIN)/python scripts/write_readme.py
 
 bench: $(STAMP) ## benchmarks, written to results/bench/
 	for script in scripts/bench_*.py; do $(BIN)/python $$script $(ARGS) || exit 1; done

@@ -11,7 +11,7 @@ from markupsafe import Markup
 from dpot.reporting import published, tables
 from dpot.reporting.charts import Bar, bars
 from dpot.reporting.compare import ComparedCell
-from dpot.reporting.gather import SheetState
+from dpot.reporting.gather import Gathered, SheetState
 from dpot.reporting.site import Site, paper_name
 
 COLUMNS = tuple(f"{data} {metric}" for data in ("MNIST", "Fashion") for metric in ("FID", "LogReg", "MLP", "CNN"))
@@ -35,7 +35,7 @@ class Line:
 
 def write(site: Site) -> None:
     """Write methods.html: a chart per column and a table, for each ε."""
-    found = [*_ours(site), *_printed(site)]
+    found = all_lines(site.gathered)
     groups = []
     for epsilon in sorted({line.epsilon for line in found}, key=_as_number):
         mine = [line for line in found if line.epsilon == epsilon]
@@ -54,6 +54,12 @@ def write(site: Site) -> None:
     site.page("methods.html", "methods.html", title="Methods at equal ε", groups=groups)
 
 
+def all_lines(gathered: Gathered) -> list[Line]:
+    """Every method under every budget, by ε, ours before the published."""
+    found = [*_ours(gathered), *_printed(gathered)]
+    return sorted(found, key=lambda line: (_as_number(line.epsilon), not line.is_ours))
+
+
 def _as_number(epsilon: str) -> float:
     return float("inf") if epsilon == NON_PRIVATE else float(epsilon)
 
@@ -68,10 +74,10 @@ def _chart(title: str, column: str, found: list[Line]) -> str:
     return bars(f"{column}, {title} (filled: ours)", drawn[:MOST], from_zero=False)
 
 
-def _ours(site: Site) -> list[Line]:
+def _ours(gathered: Gathered) -> list[Line]:
     """Comparable cells of sheets whose columns are images' metrics, by the budget their runs were given."""
     found = []
-    for state in site.gathered.sheets:
+    for state in gathered.sheets:
         if not any(c.name in COLUMNS for c in state.sheet.columns):
             continue
         for row in dict.fromkeys(c.row for c in state.cells):
@@ -104,11 +110,11 @@ def _text(budget: float | None) -> str:
     return NON_PRIVATE if budget is None else f"{budget:g}"
 
 
-def _printed(site: Site) -> list[Line]:
+def _printed(gathered: Gathered) -> list[Line]:
     """Published tables with the same columns; their ε stands in the caption, rows without privacy in the sheet."""
     free = {
         (s.sheet.paper, s.sheet.name, row)
-        for s in site.gathered.sheets
+        for s in gathered.sheets
         for row, overrides in s.sheet.rows.items()
         if overrides is not None and "privacy=none" in overrides
     }

@@ -297,11 +297,16 @@ def _by_paper(claim: dict[str, Any]) -> tuple[int, str]:
     return paper_order(claim["paper"])
 
 
+def audited_name(audit: dict[str, Any]) -> str:
+    """What was audited."""
+    return METHODS.get(audit["method"], paper_name(audit["method"])) + (" as in the paper" if audit["unsound"] else "")
+
+
 def _audits(site: Site) -> None:
     rows, drawn = [], []
     for a in site.gathered.audits:
         positive, null, moved = (a["controls"][name] for name in ("positive", "null", "sensitivity"))
-        name = METHODS.get(a["method"], paper_name(a["method"])) + (" as in the paper" if a["unsound"] else "")
+        name = audited_name(a)
         bad = a["refuted"] or not moved["holds"]
         verdict = "refuted" if a["refuted"] else "not refuted" if moved["holds"] else "sensitivity violated"
         rows.append(

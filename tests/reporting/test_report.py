@@ -1,0 +1,162 @@
+"""The report's pages: complete, self-contained, well-formed, and picking up whatever tasks left."""
+
+import json
+import re
+import xml.etree.ElementTree as ElementTree
+from html.parser import HTMLParser
+from pathlib import Path
+
+import pytest
+
+from dpot.reporting import charts, gather, markup, site, store
+
+VOID = {"meta", "link", "img", "br", "input", "hr"}
+
+
+class Page(HTMLParser):
+    """Collects links, checks that tags close in order, and that tables have captions and headed columns."""
+
+    def __init__(self, text):
+        super().__init__()
+        self.open, self.links, self.ids, self.tables, self.loose = [], [], set(), [], []
+        self.feed(text)
+        assert not self.open, self.open
+
+    def handle_starttag(self, tag, attributes):
+        known = dict(attributes)
+        self.links += [known[name] for name in ("href", "src") if known.get(name)]
+        self.ids.add(known.get("id"))
+        if tag == "th" and "scope" not in known:
+            self.loose.append(tag)
+        if tag not in VOID:
+            self.open.append(tag)
+
+    def handle_endtag(self, tag):
+        if tag not in VOID:
+            assert self.open, f"</{tag}> without a beginning"
+            assert self.open.pop() == tag, tag
+
+
+@pytest.fixture(scope="module")
+def report(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("report")
+    gathered = gather.gather(None)
+    return folder, site.write(folder, gathered), gathered
+
+
+def test_every_link_leads_somewhere_inside(report):
+    folder, pages, _ = report
+    parsed = {page: Page((folder / page).read_text()) for page in pages}
+    for page, content in parsed.items():
+        assert not content.loose, page
+        for link in content.links:
+            if link.startswith("data:"):
+                continue
+            assert not re.match(r"^[a-z]+:", link), f"{page} points outside: {link}"
+            path, _, anchor = link.partition("#")
+            assert (folder / (path or page)).is_file(), f"{page}: {link}"
+            if anchor:
+                assert anchor in parsed[path or page].ids, f"{page}: {link}"
+    reached, queue = set(), ["index.html"]
+    while queue:
+        page = queue.pop()
+        if page not in reached and page in parsed:
+            reached.add(page)
+            queue += [link.partition("#")[0] for link in parsed[page].links]
+    assert reached == set(pages)
+
+
+def test_every_committed_result_is_in_it(report):
+    folder, pages, gathered = report
+    text = "".join((folder / page).read_text() for page in pages)
+    for record in gathered.records:
+        for home in record.provenance["sheets"]:
+            assert home["row"] in text
+    copied = {path.read_bytes() for path in (folder / "files").iterdir()}
+    for picture in Path(store.REPRODUCED).glob("*/*.png"):
+        assert picture.read_bytes() in copied, picture
+    for state in gathered.sheets:
+        assert (folder / f"{state.key}.html").exists()
+        for run in state.runs:
+            assert run.command.startswith("dpot ")
+
+
+def test_numbers_of_the_pages_are_those_of_the_records(report):
+    folder, _, gathered = report
+    state = next(s for s in gathered.sheets if s.key == "dp_swd_table_2")
+    page = (folder / "dp_swd_table_2.html").read_text()
+    ours = [c for c in state.cells if c.ours is not None]
+    assert ours
+    for cell in ours:
+        assert f"{cell.ours:.1f}" in page
+    record = state.runs[0].records[0]
+    assert record.provenance["commit"][:10] in page
+    assert record.privacy["headline"] in page
+
+
+def test_documents_are_found_by_stem_and_by_folder(tmp_path):
+    paper = tmp_path / "triangle_wad"
+    (paper / "figure_1").mkdir(parents=True)
+    (paper / "run").mkdir()
+    (paper / "table4.md").write_text("| a | b |\n|---|---|\n| x | 1 |\n")
+    (paper / "table4.json").write_text(json.dumps({"cells": [{"row": "x", "verdict": "within"}]}))
+    (paper / "figure_1" / "values.json").write_text("{")
+    (paper / "figure_1" / "plot.png").write_bytes(b"png")
+    (paper / "run" / "record.json").write_text("{}")
+    (paper / "run" / "samples.png").write_bytes(b"png")
+    (tmp_path / "claims").mkdir()
+    (tmp_path / "claims" / "wdp.json").write_text("{}")
+    found = {d.name: d for d in gather.find_documents(tmp_path)}
+    assert set(found) == {"table4", "figure_1"}
+    assert found["table4"].cells == [{"row": "x", "verdict": "within"}]
+    assert [p.name for p in found["figure_1"].pictures] == ["plot.png"]
+    assert found["figure_1"].data == {}  # broken JSON is passed over
+
+
+def test_a_folder_with_other_things_in_it_is_left_alone(dpot, tmp_path):
+    (tmp_path / "thesis.tex").write_text("years of work")
+    done = dpot("task=report", f"task.folder={tmp_path}")
+    assert done.returncode == 2
+    assert "something else" in done.stderr
+    assert [p.name for p in tmp_path.iterdir() if p.name != "outputs"] == ["thesis.tex"]
+
+
+def test_markdown_of_our_tasks_becomes_html():
+    text = "## A *title*\n\nSome **bold** `code` & <tags>.\nMore.\n\n"
+    text += "| a | b |\n|---|---|\n| x\\|y | -1.5 |\n\n- one\n  two\n- three\n"
+    found = markup.to_html(text, 3)
+    assert "<h3>A <em>title</em></h3>" in found
+    assert "<p>Some <strong>bold</strong> <code>code</code> &amp; &lt;tags&gt;. More.</p>" in found
+    assert '<th scope="row">x|y</th><td class="number">-1.5</td>' in found
+    assert "<ul><li>one two</li><li>three</li></ul>" in found
+    Page(found)
+
+
+def test_links_with_scripts_are_not_made():
+    assert "javascript" not in markup.inline("[a](javascript:alert(1))").replace("a(javascript", "")
+    assert markup.inline("[a](https://x.org/y)") == '<a href="https://x.org/y">a</a>'
+
+
+def drawn(chart):
+    return ElementTree.fromstring(re.search(r"<svg.*</svg>", chart, re.DOTALL).group(0))
+
+
+def test_charts_are_svg_with_points_in_their_place():
+    chart = charts.lines("a < b", [charts.Series("up & down", [(0, 0), (50, 5), (100, 10)])], "x", "y")
+    points = [tuple(map(float, p.split(","))) for p in drawn(chart).find(".//polyline").get("points").split()]
+    assert points[1][0] == pytest.approx((points[0][0] + points[2][0]) / 2)
+    assert points[1][1] == pytest.approx((points[0][1] + points[2][1]) / 2)
+    assert points[0][1] > points[2][1]  # up is up
+    assert "up &amp; down" in chart
+    assert charts.lines("none", [charts.Series("one point", [(0, 0)])], "x", "y") == ""
+
+
+def test_bars_are_as_long_as_their_values():
+    rects = drawn(charts.bars("b", [charts.Bar("x", 1, "1"), charts.Bar("y", 4, "4")])).findall(".//rect")
+    assert float(rects[1].get("width")) == pytest.approx(4 * float(rects[0].get("width")), rel=1e-3)
+
+
+def test_a_strip_says_its_counts():
+    strip = charts.share([("within", 3), ("better", 0), ("outside", 1)], "T")
+    assert drawn(strip).get("aria-label") == "T: 3 within, 1 outside"
+    assert charts.share([("within", 0)], "T") == ""
