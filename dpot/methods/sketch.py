@@ -22,12 +22,14 @@ from dataclasses import replace
 import torch
 from torch import Tensor
 
+from dpot.errors import UsageError
 from dpot.methods import sketch_rules
 from dpot.methods.base import Method, Problem
 from dpot.methods.sketch_directions import draw_directions, is_table
 from dpot.methods.sketch_features import LearnedMap, LinearMap, load_map
-from dpot.methods.sketch_file import Release, Round
+from dpot.methods.sketch_file import CERTAIN, Release, Round
 from dpot.methods.sketch_fit import (
+    CUMULATED,
     Target,
     class_weights,
     expectations,
@@ -41,7 +43,7 @@ from dpot.methods.sketch_rules import Plan
 from dpot.models.generator import synthesize
 from dpot.privacy import calibration
 from dpot.privacy.events import Gaussian
-from dpot.ranges import Count, Fraction, Positive
+from dpot.ranges import Count, Fraction, NonNegative, NonNegativeInt, Positive
 from dpot.training.ema import EMA
 from dpot.training.engine import Outcome
 from dpot.training.schedules import Cosine
@@ -53,7 +55,8 @@ CHUNK = 4096
 class Sketch(Method):
     """Release and fit. Everything is set by rule (sketch_rules.py) from the records' number, classes and shape and ε.
 
-    What is given here replaces a rule, for ablations: lines, knots, planes, shares, steps, rounds.
+    What is given here replaces a rule, for ablations: lines, knots, planes, shares, steps, rounds. principal=false
+    takes public directions in the place of principal ones; cumulated weighs the cumulated bins against the plain ones.
     """
 
     def __init__(
@@ -61,16 +64,20 @@ class Sketch(Method):
         rounds: Count = 2,
         lines: Count | None = None,
         knots: Count | None = None,
-        planes: Count | None = None,
+        planes: NonNegativeInt | None = None,
+        principal: bool = True,
         second_share: Fraction | None = None,
         steps: Count | None = None,
         second_steps: Count | None = None,
+        step_factor: Positive = 1.0,
+        cumulated: NonNegative = CUMULATED,
         learning_rate: Positive = 2e-3,
         second_learning_rate: Positive = 1e-3,
         ema: Fraction = 0.999,
     ) -> None:
         self.rounds, self.lines, self.knots, self.planes = rounds, lines, knots, planes
         self.second_share, self.steps, self.second_steps = second_share, steps, second_steps
+        self.principal, self.step_factor, self.cumulated = principal, step_factor, cumulated
         self.learning_rate, self.second_learning_rate, self.ema = learning_rate, second_learning_rate, ema
         self.release: Release | None = None
 
@@ -78,12 +85,13 @@ class Sketch(Method):
         """Release, fit, release again where the classifiers look, fit again."""
         multiplier = calibration.find_sigma(Gaussian, 1, problem.budget) * ROUNDING
         plan = self.plan(problem, 1 / multiplier)
+        _refuse_few(problem, plan.count_deviation(1 / multiplier))
         sketcher = Sketcher(
             _stream(problem), problem.generator.shape, problem.classes, plan, multiplier, problem.ledger, problem.noise
         )
         first = self._first_round(problem, sketcher, plan)
         counts = class_counts(first.noisy, first.layout, len(problem.images))
-        targets = [_target(first, counts)]
+        targets = [replace(_target(first, counts), cumulated=self.cumulated)]
         weights = class_weights(counts)
         outcome = self._train(problem, targets, weights, plan, 1)
         rounds = [first]
@@ -126,7 +134,8 @@ class Sketch(Method):
             planes=made.layout.planes if self.planes is None else self.planes,
         )
         second = made.second_share if self.second_share is None or not made.second_share else self.second_share
-        steps, second_steps = self.steps or made.steps, self.second_steps or made.second_steps
+        steps = self.steps or round(self.step_factor * made.steps)
+        second_steps = self.second_steps or round(self.step_factor * made.second_steps)
         if problem.max_steps and problem.max_steps < steps + second_steps:  # a small profile: both fits shortened alike
             part = problem.max_steps / (steps + second_steps)
             steps, second_steps = max(1, round(part * steps)), max(1, round(part * second_steps))
@@ -142,7 +151,9 @@ class Sketch(Method):
             bound = sketcher.norms(for_norm)
             sums = sketcher.moments(bound, (for_mean, for_square))
             moments = read_moments(sums, sketcher.shape, bound, for_square)
-            directions = draw_directions(sketcher.shape, plan.layout, moments, plan.low_noise, problem.random)
+            directions = draw_directions(
+                sketcher.shape, plan.layout, moments, plan.low_noise, problem.random, self.principal
+            )
             record_map = LinearMap.of(directions, *moments.place(directions), plan.layout, sketcher.grid)
             return record_map.tensors() | {"noisy": sketcher.bins(record_map, plan.layout, for_bins)}
 
@@ -191,6 +202,17 @@ class Sketch(Method):
         problem.settle()
         settle_statistics(model, plan.per_class, problem.random, problem.device)
         return outcome
+
+
+def _refuse_few(problem: Problem, deviation: float) -> None:
+    """Too few records for the noise: known from public numbers, before anything is spent."""
+    records, classes = len(problem.images), problem.classes
+    if records < CERTAIN * deviation * classes:
+        raise UsageError(
+            f"{records} records in {classes} class{'es' if classes > 1 else ''} at epsilon={problem.budget.epsilon:g}: "
+            f"the noise hides {CERTAIN * deviation:.3g} records of a class; give more records, fewer classes, "
+            "no labels, or raise privacy.epsilon"
+        )
 
 
 def _target(one: Round, counts: Tensor) -> Target:

@@ -18,6 +18,7 @@ PLANE_FAMILY = (1.0, 3.0)
 MARGIN = 4.0
 MOST_FUNCTIONS = 200  # dimension of the public subspace the moments are released in
 MOST_PRINCIPAL = 100
+LEAST_DEVIATION = 0.005
 
 
 @dataclass(frozen=True)
@@ -42,12 +43,13 @@ class Moments:
     def place(self, directions: Tensor) -> tuple[Tensor, Tensor]:
         """Centre and standard deviation of the projections on each direction.
 
-        A direction that the subspace sees little of gets at least 4% of the deviation of the whole record.
+        A direction that the subspace sees little of gets at least 4% of the deviation of the whole record, and 1/200
+        where all records are alike.
         """
         inside = directions @ self.basis.T
         variances = ((inside @ self.covariance) * inside).sum(1)
         floor = 0.04 * math.sqrt(max(float(self.covariance.trace()), 1e-12))
-        return inside @ self.mean, variances.clamp(min=0).sqrt().clamp(min=max(floor, 1e-6))
+        return inside @ self.mean, variances.clamp(min=0).sqrt().clamp(min=max(floor, LEAST_DEVIATION))
 
 
 def public_basis(shape: ImageShape) -> Tensor:
@@ -67,28 +69,36 @@ def is_table(shape: ImageShape) -> bool:
 
 
 def draw_directions(
-    shape: ImageShape, layout: Layout, moments: Moments, low_noise: bool, random: torch.Generator
+    shape: ImageShape,
+    layout: Layout,
+    moments: Moments,
+    low_noise: bool,
+    random: torch.Generator,
+    principal: bool = True,
 ) -> Tensor:
-    """(lines + 2·planes, d) unit directions: principal ones, mixtures of them, public ones for the kind of record."""
+    """(lines + 2·planes, d) unit directions: public ones for the kind of record, principal ones, mixtures of these.
+
+    With principal=False the place of the last two is taken by further public ones.
+    """
     device = moments.basis.device
-    families = FAMILIES_LOW_NOISE if low_noise else FAMILIES
-    principal, variances = moments.principal()
     if is_table(shape):
-        own, planes = _table_directions(shape[0], layout, random, device)
-        public = [own[: layout.lines // 2]]
+        public, planes = _table_directions(shape[0], layout, random, device)
+        public = public if not principal else public[: layout.lines // 2]
     else:
-        public = [
-            image_directions(round(share * layout.lines), shape, smoothing, window, random, device)
-            for smoothing, window, share in families
-        ]
+        families = FAMILIES_LOW_NOISE if low_noise else FAMILIES
+        whole = 1.0 if principal else sum(share for *_, share in families)
+        public = torch.cat(
+            [
+                image_directions(round(share / whole * layout.lines), shape, smoothing, window, random, device)
+                for smoothing, window, share in families
+            ]
+        )
         planes = _plane_directions(layout.planes, shape, random, device)
-    left = layout.lines - sum(len(p) for p in public)
-    principal = principal[: max(0, left)]
-    mixtures = torch.randn(max(0, left - len(principal)), len(variances), generator=random, device=device)
-    all_principal, _ = moments.principal()
-    mixed = unit_rows(mixtures * variances.pow(0.25)) @ all_principal
-    lines = torch.cat([principal, mixed, *public])[: layout.lines]
-    return torch.cat([lines, planes])
+    left = max(0, layout.lines - len(public))
+    found, variances = moments.principal()
+    mixtures = torch.randn(max(0, left - len(found)), len(found), generator=random, device=device)
+    mixed = unit_rows(mixtures * variances.pow(0.25)) @ found
+    return torch.cat([torch.cat([found[:left], mixed, public])[: layout.lines], planes])
 
 
 def image_directions(
