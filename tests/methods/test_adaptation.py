@@ -275,3 +275,48 @@ def test_images_are_moved_to_where_the_target_is():
     shift = method._map.theta[:, 2] * 14  # in pixels, where samples are taken
     assert shift.tolist() == pytest.approx([2, -2], abs=0.4)
     assert history[-1]["loss"] < 1
+
+
+def test_a_killed_run_does_not_ask_the_target_again(tmp_path):
+    def begin(seed):
+        task = problem(seed=0)
+        task.noise, task.checkpoints, task.fingerprint = NoiseSource(seed), tmp_path / "checkpoints", "this run"
+        return task, dict(SketchAlignment(**SMALL).stages(task))
+
+    killed, stages = begin(seed=1)
+    stages["source"]().run()
+    stages["alignment"]()  # the release is made when the stage is built; then the run ends
+    (file,) = tmp_path.glob("release-moments-*.safetensors")
+    kept = file.read_bytes()
+    again, stages = begin(seed=2)
+    for make in stages.values():
+        make().run()
+    assert file.read_bytes() == kept
+    assert killed.ledger.releases == again.ledger.releases == 2
+
+
+def test_a_resumed_alignment_goes_on_with_its_ledger(tmp_path):
+    def begin(steps=None):
+        task = problem(seed=0)
+        task.checkpoints, task.fingerprint = tmp_path / "checkpoints", "this run"
+        return task, dict(DPSWDAdaptation(**SMALL, projections=5).stages(task))
+
+    first, stages = begin()
+    stages["source"]().run()
+    engine = stages["alignment"]()
+    charge, spent = engine._before, []
+
+    def refuse_after_ten(count):
+        if sum(spent) + count > 10:
+            raise RuntimeError("killed")
+        spent.append(count)
+        charge(count)
+
+    engine._before = refuse_after_ten
+    with pytest.raises(RuntimeError, match="killed"):
+        engine.run()
+    assert first.ledger.releases == sum(spent) < 15
+    again, stages = begin()
+    outcomes = {name: make().run() for name, make in stages.items()}
+    assert outcomes["alignment"].resumed_at == sum(spent)
+    assert again.ledger.releases == 15

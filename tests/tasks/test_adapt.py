@@ -147,3 +147,15 @@ def test_a_row_without_its_data_is_left_out_and_said(office, tmp_path, caplog):
     cells = run(compose_config(["task=compare", *sheet])).data["cells"]
     assert {c["verdict"] for c in cells if c["row"] == "VisDA"} == {"needs data"}
     assert "needs data" not in {c["verdict"] for c in cells if c["row"] == "D-W"}
+
+
+def test_some_columns_of_the_sheet_alone(office, tmp_path):
+    sheet = ["task=reproduce", "paper=dp_swd", "table=1", "profile=smoke", "device=cpu", f"data_root={office}"]
+    sheet += ["task.dry_run=true", "task.rows=[D-W]", f"output_root={tmp_path}"]
+    planned = run(compose_config([*sheet, "task.columns=[SWD,DP-SWD sound]"])).data["runs"]
+    assert [("adapt/swd" in r["command"], "adapt/dp_swd " in r["command"]) for r in planned] == [
+        (True, False),
+        (False, True),
+    ]
+    with pytest.raises(UsageError, match="did you mean SWD"):
+        run(compose_config([*sheet, "task.columns=[SWDD]"]))
