@@ -29,8 +29,8 @@ NOTE_2 = (
     "Least: what the printed formula gives at d_t = 0 (nothing private moves anything) and the stated settings, at the "
     "printed δ = 1e-10 and the coded δ = 1e-5. Floor: −ln δ/β at δ = 1e-10, β = 32, below which no noise brings it. "
     "Ours: the same formula on the distances measured in our run (profile paper). DP-SGD: the least ε (δ = 1e-5) at "
-    "which a correct run on record has reached the printed private accuracy, or the accuracy it ended with; stopping "
-    "there by looking at test accuracy is not covered by that ε. None of the WDP columns is an ε."
+    "which a correct run on record had reached the printed private accuracy, and ours; stopping there by looking at "
+    "test accuracy is not covered by that ε. None of the WDP columns is an ε."
 )
 
 
@@ -86,9 +86,9 @@ def table_2(records: list[Record]) -> list[dict[str, Any]]:
         mine = [r for r in records if DATA_NAMES.get(r.provenance["data"]["name"]) == name and "epochs" in r.metrics]
         mine = [r for r in mine if r.config["profile"]["name"] == "paper"]
         paper = [r.metrics for r in mine if "wasserstein_as_coded" in r.metrics]
-        matched = [e for r in mine if r.privacy["rigorous"] for e in r.metrics["epochs"] if e["accuracy"] >= target]
-        best = max((r.metrics["accuracy"] for r in mine if r.privacy["rigorous"]), default=None)
-        least = min(matched, key=lambda e: float(e["epsilon"]), default=None)
+        ours = _mean([m["accuracy"] for m in paper])
+        correct = [e for r in mine if r.privacy["rigorous"] for e in r.metrics["epochs"]]
+        there, same = _cheapest(correct, target), _cheapest(correct, ours)
         rows.append(
             {
                 "row": name,
@@ -104,14 +104,22 @@ def table_2(records: list[Record]) -> list[dict[str, Any]]:
                 "P(A) printed": cells["DP P(A)"],
                 "P(A) of it": float(attack_success(cells["DP"] or 0.0)),
                 "accuracy printed": target,
-                "accuracy ours": _mean([m["accuracy"] for m in paper]),
-                "DP-SGD ε there": None if least is None else least["epsilon"],
-                "DP-SGD accuracy": best if least is None else least["accuracy"],
+                "accuracy ours": ours,
+                "DP-SGD, ε at the printed accuracy": None if there is None else there["epsilon"],
+                "DP-SGD, ε at our accuracy": None if same is None else same["epsilon"],
+                "DP-SGD, best accuracy": max((e["accuracy"] for e in correct), default=None),
+                "DP-SGD, ε of that": max(correct, key=lambda e: float(e["accuracy"]))["epsilon"] if correct else None,
                 "data": "; ".join(dict.fromkeys(r.provenance["data"]["note"] or "in full" for r in mine))
                 or "not at hand",
             }
         )
     return rows
+
+
+def _cheapest(epochs: list[dict[str, Any]], accuracy: float | None) -> dict[str, Any] | None:
+    """The epoch of least ε that is at least so accurate."""
+    enough = [e for e in epochs if accuracy is not None and e["accuracy"] >= accuracy]
+    return min(enough, key=lambda e: float(e["epsilon"]), default=None)
 
 
 def _mean(values: list[float]) -> float | None:
