@@ -1,0 +1,125 @@
+"""Run many dpot commands side by side on one GPU for a limited time, and pack what they leave behind.
+
+    python scripts/batch.py commands.txt --limit 540 --pack results.tgz
+
+Each line of the file is one worker: dpot commands separated by ';', run one after the other (without the word dpot;
+'#' begins a comment). Small trainings do not fill a GPU: with NVIDIA's MPS, which is started if it can be, several
+processes share it without taking turns. All write to --output-root. When the time is up the workers are stopped; what
+is finished is on record, what is not goes on from its checkpoint when the same batch is run again. Records and pictures
+are packed every minute, checkpoints and kept releases only with --checkpoints (they hold noise states: keep them
+private).
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import shlex
+import shutil
+import signal
+import subprocess
+import sys
+import tarfile
+import tempfile
+import threading
+import time
+from pathlib import Path
+
+REPOSITORY = Path(__file__).resolve().parents[1]
+STATE = (".safetensors", ".dpot", ".lock")  # releases, checkpoints, locks
+
+
+def start_mps() -> None:
+    """Start the multi-process service for the children; without it they take turns."""
+    if shutil.which("nvidia-cuda-mps-control") is None:
+        return
+    folder = tempfile.mkdtemp(prefix="mps-")
+    os.environ["CUDA_MPS_PIPE_DIRECTORY"] = os.environ["CUDA_MPS_LOG_DIRECTORY"] = folder
+    subprocess.run(["nvidia-cuda-mps-control", "-d"], check=False)
+    check = [sys.executable, "-c", "import torch; torch.ones(1, device='cuda')"]
+    if subprocess.run(check, capture_output=True, check=False).returncode:
+        print("batch: MPS does not work here; the workers take turns")
+        del os.environ["CUDA_MPS_PIPE_DIRECTORY"], os.environ["CUDA_MPS_LOG_DIRECTORY"]
+
+
+class Worker(threading.Thread):
+    """One line of the file: its commands one after the other, with a log of their own."""
+
+    def __init__(self, number: int, line: str, root: Path, deadline: float) -> None:
+        super().__init__(daemon=True)
+        self.commands = [shlex.split(part) for part in line.split(";") if part.strip()]
+        self.log = root / f"worker-{number}.log"
+        self.root, self.deadline = root, deadline
+        self.process: subprocess.Popen[bytes] | None = None
+        self.done = 0
+
+    def run(self) -> None:
+        """Until the commands or the time are at an end; a command that fails does not stop those after it."""
+        environment = os.environ | {"OMP_NUM_THREADS": "1"}
+        with self.log.open("ab") as log:
+            for command in self.commands:
+                if time.monotonic() > self.deadline:
+                    return
+                call = [sys.executable, "-m", "dpot", *command, f"output_root={self.root}"]
+                self.process = subprocess.Popen(call, stdout=log, stderr=log, env=environment, start_new_session=True)
+                self.process.wait()
+                self.done += self.process.returncode == 0
+
+    def stop(self) -> None:
+        """Stop the running command and its children."""
+        if self.process is not None and self.process.poll() is None:
+            os.killpg(self.process.pid, signal.SIGTERM)
+
+
+def pack(root: Path, target: Path, checkpoints: bool) -> None:
+    """Everything below root but state files (unless asked for), written whole or not at all."""
+    partial = target.with_suffix(".part")
+    with tarfile.open(partial, "w:gz") as tar:
+        for path in sorted(root.rglob("*")):
+            wanted = checkpoints or path.suffix not in STATE
+            if path.is_file() and wanted and "statistics" not in path.parts:
+                tar.add(path, path.relative_to(root.parent))
+    partial.replace(target)
+
+
+def main() -> None:
+    """Start the workers, pack now and then, stop them in time, say what each did."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("commands", type=Path)
+    parser.add_argument("--limit", type=float, default=540, help="seconds")
+    parser.add_argument("--output-root", type=Path, default=Path("outputs"))
+    parser.add_argument("--pack", type=Path, default=Path("results.tgz"))
+    parser.add_argument("--checkpoints", action="store_true", help="pack the state of unfinished runs too")
+    options = parser.parse_args()
+    began = time.monotonic()
+    lines = [line.split("#")[0].strip() for line in options.commands.read_text().splitlines()]
+    root = options.output_root.resolve()
+    root.mkdir(parents=True, exist_ok=True)
+    path = os.environ.get("PYTHONPATH")
+    os.environ["PYTHONPATH"] = os.pathsep.join([str(REPOSITORY), *([path] if path else [])])
+    start_mps()
+    workers = [Worker(i, line, root, began + options.limit) for i, line in enumerate(filter(None, lines))]
+    for worker in workers:
+        worker.start()
+    packed = began
+    while any(w.is_alive() for w in workers) and time.monotonic() - began < options.limit:
+        time.sleep(0.5)
+        if time.monotonic() - packed > 60:
+            pack(root, options.pack, options.checkpoints)
+            packed = time.monotonic()
+    for worker in workers:
+        worker.stop()
+    for worker in workers:
+        worker.join(10)
+    pack(root, options.pack, options.checkpoints)
+    for worker in workers:
+        last = [x for x in worker.log.read_text(errors="replace").splitlines() if "steps/s" not in x and x.strip()][-1:]
+        print(f"{worker.log.name}: {worker.done} of {len(worker.commands)} commands done; {''.join(last)[:140]}")
+    size = options.pack.stat().st_size / 2**20
+    print(
+        f"{time.monotonic() - began:.0f} s; {len(list(root.glob('runs/*/record.json')))} records, {size:.1f} MB packed"
+    )
+
+
+if __name__ == "__main__":
+    main()
