@@ -111,7 +111,7 @@ class WDPSGD(Trainer):
             step,
             optimizer=optimizer,
             before=lambda n: problem.ledger.charge(
-                event, count=n, source="dpot/methods/wdp_sgd.py", sampler=event.sampler
+                event, count=n, source="dpot/methods/wdp_sgd.py", sampler=sampler.name
             ),
             every={sampler.steps_per_epoch: sampler.reshuffle},
             tensors=sampler.tensors | {"distances": self.distances, "position": position},
@@ -127,8 +127,8 @@ class WDPSGD(Trainer):
         uses = -(-problem.steps // steps_per_epoch)
         epsilon = gaussian_epsilon(problem.noise_multiplier / 2 / math.sqrt(uses), self.coded_delta)
         return (
-            "even without the statistics of BatchNorm, gradients of sensitivity 2C under noise "
-            f"{problem.noise_multiplier:g}·C are worth no more than ε = {epsilon:.4g} at δ = {self.coded_delta:g}"
+            "the noisy gradients alone, without the statistics of BatchNorm, have the sensitivity 2C under noise "
+            f"{problem.noise_multiplier:g}·C, which proves ε = {epsilon:.4g} at δ = {self.coded_delta:g} and no less"
         )
 
     def budgets(self, problem: Classification, steps: Sequence[int]) -> Budgets:

@@ -232,6 +232,7 @@ def test_the_papers_update_masks_and_its_statement_says_no_guarantee():
     assert statement.epsilon is None
     assert not statement.rigorous
     assert any("BatchNorm" in reason for reason in statement.reasons)
+    assert statement.entries[0]["sampler"] == "shuffled"
     budgets = method.budgets(own, [1])
     assert all("no (ε, δ) guarantee exists" in str(budget) for budget in budgets.final)
     accountant = WassersteinAccountant(16, 32.0)
