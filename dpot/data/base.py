@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
+from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Literal
+from typing import Any, Literal
 
 import torch
 
@@ -61,6 +62,7 @@ class Dataset:
     comparable: bool = True  # False where it is not the data of the papers
     class_names: tuple[str, ...] = ()
     columns: tuple[str, ...] = ()  # of a table
+    coding: Mapping[str, Any] = field(default_factory=dict)  # how a bounded table was scaled (dpot/data/coding.py)
 
     def __post_init__(self) -> None:
         for part, split in (("train", self.train), ("test", self.test)):

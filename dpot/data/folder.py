@@ -74,7 +74,7 @@ class Folder(FileSource):
 
     def whole(self, data_root: str | Path | None, *, download: bool, verify: bool) -> Dataset:
         if self.path and self.path.lower().endswith((*CSV_ENDINGS, *PARQUET_ENDINGS)):
-            table = Table(self.path, self.label, None, self.test_fraction)
+            table = Table(self.path, self.label, test_fraction=self.test_fraction)
             return table.whole(data_root, download=download, verify=verify)
         dataset = super().whole(data_root, download=download, verify=verify)
         ignored = scan(Path(self.path or "").expanduser()).ignored

@@ -28,6 +28,7 @@ class Facts:
     comparable: bool = True
     class_names: tuple[str, ...] = ()
     columns: tuple[str, ...] = ()
+    coding: dict[str, Any] = field(default_factory=dict)
     contents: dict[str, str] = field(default_factory=dict)  # SHA-256 by file, where compression must not matter
 
 
@@ -114,6 +115,7 @@ class FileSource(Source):
             "comparable": facts.comparable,
             "class_names": tuple(facts.class_names),
             "columns": tuple(facts.columns),
+            "coding": facts.coding,
         }
 
     @staticmethod

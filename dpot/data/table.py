@@ -1,4 +1,4 @@
-"""The user's own table: a CSV or Parquet file of numeric columns, one of which may be the label."""
+"""The user's own table: a CSV or Parquet file of numbers and categories, one column of which may be the label."""
 
 from __future__ import annotations
 
@@ -6,12 +6,13 @@ import io
 import warnings
 from collections.abc import Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from dpot.data.base import Status, join_notes
 from dpot.data.cache import Builder
+from dpot.data.coding import TableCoding
 from dpot.data.files import Layout, Wanted, printable, refuse
 from dpot.data.formats import check_features, read_plain
 from dpot.data.source import Facts, FileSource
@@ -30,9 +31,10 @@ PARQUET_ENDINGS = (".parquet", ".pq")
 class Table(FileSource):
     """float32 N×d. Values are left as they are, unless `bounds` gives their range beforehand.
 
-    bounds=[lower, upper] (or one such pair per column) clips and scales to [0, 1]. Bounds must be known
-    without looking at the data: the minimum and maximum of private columns are themselves private, which
-    is why nothing here normalises by what it sees. A share test_fraction is held out by position.
+    bounds=[lower, upper] (or one such pair per column, or {column: [lower, upper]}) clips and scales to [0, 1].
+    Bounds must be known without looking at the data: the minimum and maximum of private columns are themselves
+    private, which is why nothing here normalises by what it sees. A column of words needs its values in
+    categories={column: [value, …]} and becomes one 0/1 column per value. A share test_fraction is held out by position.
     """
 
     name = "table"
@@ -43,7 +45,8 @@ class Table(FileSource):
         self,
         path: str | None = None,
         label: str | None = "label",
-        bounds: list[float] | list[list[float]] | None = None,
+        bounds: list[float] | list[list[float]] | dict[str, list[float]] | None = None,
+        categories: dict[str, list[Any]] | None = None,
         test_fraction: Probability = 0.1,
         limit: Count | None = None,
         limit_test: Count | None = None,
@@ -52,10 +55,12 @@ class Table(FileSource):
         self.path = path
         self.label = label
         self.bounds = bounds
+        self.categories = categories
         self.test_fraction = test_fraction
 
     def options(self) -> dict[str, object]:
-        return {"label": self.label, "bounds": self.bounds, "test_fraction": self.test_fraction}
+        own = {"label": self.label, "bounds": self.bounds, "test_fraction": self.test_fraction}
+        return own | ({"categories": self.categories} if self.categories else {})
 
     def layouts(self) -> tuple[Layout, ...]:
         return (Layout("full", (Wanted("table", ()),)),)
@@ -86,11 +91,15 @@ class Table(FileSource):
                     f"{', '.join(map(str, table.columns))[:500]} (null: no label)"
                 )
             labels, names = class_numbers(table.pop(self.label), path)
-        x = numeric(table, path)
-        note = ""
-        if self.bounds is not None:
-            x = self._scale(x)
+        note, coding, columns = "", {}, list(map(str, table.columns))
+        if self.categories or isinstance(self.bounds, dict):
+            coded = TableCoding.of(table, self.bounds, self.categories)
+            x, columns, coding = coded.encode(table).flatten(1).numpy(), coded.names, coded.to_dict()
+        elif self.bounds is not None:
+            x = self._scale(numeric(table, path))
+            coding = TableCoding.of(table, self.bounds).to_dict()
         else:
+            x = numeric(table, path)
             note = "values as they are: give dataset.bounds for a method that needs a bounded range"
         for part, rows in zip(("train", "test"), hold_out_fraction(len(x), self.test_fraction), strict=True):
             builder.put(f"{part}_x", x[rows])
@@ -102,7 +111,8 @@ class Table(FileSource):
             note=join_notes("your own table", note),
             comparable=False,
             class_names=names,
-            columns=tuple(map(str, table.columns)),
+            columns=tuple(columns),
+            coding=coding,
         )
 
     def _scale(self, x: np.ndarray) -> np.ndarray:
@@ -156,7 +166,7 @@ def numeric(table: pd.DataFrame, path: Path) -> np.ndarray:
     for column in table.columns:
         values = table[column]
         if not pd.api.types.is_numeric_dtype(values) or pd.api.types.is_complex_dtype(values):
-            raise refuse(path, f"column '{column}' is not numeric: encode it or leave it out")
+            raise refuse(path, f"column '{column}' is not numeric: give dataset.categories or leave it out")
         gaps = np.flatnonzero(values.isna().to_numpy())
         if len(gaps):
             raise refuse(path, f"column '{column}' has no value in record {gaps[0] + 1}: fill or drop it")

@@ -50,6 +50,7 @@ from dpot.training.schedules import Cosine
 
 ROUNDING = 1 + 1e-9  # shares are split in double precision: a hair more noise keeps their sum within the budget
 CHUNK = 4096
+SYNTHETIC, SYNTHETIC_ON_CPU = 60_000, 5_000  # records that the second round's networks learn from
 
 
 class Sketch(Method):
@@ -171,7 +172,7 @@ class Sketch(Method):
         }
 
         def make() -> dict[str, Tensor]:
-            count = 60_000 if problem.device.type == "cuda" else 5_000
+            count = SYNTHETIC if problem.device.type == "cuda" else SYNTHETIC_ON_CPU
             images, labels = synthesize(problem.generator, count, problem.random, problem.device)
             record_map: LearnedMap = learn_map(
                 images.flatten(1),

@@ -1,0 +1,327 @@
+"""Synthetic records from private ones, in Python.
+
+    from dpot import Synthesizer, synthesize
+
+    images, labels = synthesize(x, y, epsilon=1, delta=1e-5)            # in one call
+
+    synthesizer = Synthesizer(epsilon=1, delta=1e-5).fit(x, y)          # or step by step
+    images, labels = synthesizer.sample(10_000)
+    synthesizer.save("mine.safetensors")                                # release, generator and statement
+    print(synthesizer.statement_.to_markdown())
+
+    again = Synthesizer.from_release("mine.safetensors")                # elsewhere: a fresh generator, no records
+
+Behind it is the sliced sketch (dpot/methods/sketch.py): the records are looked at a few times, all within (ε, δ), and
+everything after that costs nothing.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any, Literal
+
+import numpy as np
+import torch
+from sklearn.base import BaseEstimator
+from torch import Tensor
+
+from dpot.data.coding import Categories, Coding, ImageCoding, Number, Ranges, TableCoding, load_coding
+from dpot.errors import DataError, PrivacyError, UsageError
+from dpot.methods.base import Problem
+from dpot.methods.sketch import Sketch
+from dpot.methods.sketch_directions import is_table
+from dpot.methods.sketch_file import Release
+from dpot.models.generator import Generator
+from dpot.models.sketch_dcgan import SketchDCGAN
+from dpot.models.table_generator import TableGenerator
+from dpot.privacy.budget import Budget
+from dpot.privacy.ledger import Ledger
+from dpot.privacy.noise import NoiseSource
+from dpot.privacy.statement import Statement
+from dpot.training.progress import Progress
+
+log = logging.getLogger("dpot")
+CHUNK = 5000
+
+
+class Synthesizer(BaseEstimator):
+    """fit(X, y), sample(n), save(path), load(path): a scikit-learn-like synthesizer with an (ε, δ) guarantee.
+
+    Neighbouring data sets differ in one record, label included; their number is public. Parameters:
+    epsilon, delta: the budget. δ must be below 1/(number of records).
+    ranges: public ranges of numeric columns ((lower, upper), one pair per column, or a dict by name), or of float
+        images that are not in [0, 1]. Values are cut to them. They are never taken from the data.
+    categories: {column: values} for columns of words; a pandas Categorical brings its own.
+    classes: the classes that there may be. Without it those that occur in y are taken to be public, and the
+        statement says so.
+    rounds: 2, or 1 to leave out the second look. steps: at most so many steps of fitting; None: by rule.
+    seed: of everything but the privacy noise. device: auto, cpu or cuda.
+
+    After fit: release_ (all that was taken from the data), statement_, generator_, classes_, remarks_.
+    """
+
+    def __init__(
+        self,
+        epsilon: float,
+        delta: float,
+        *,
+        ranges: Ranges = None,
+        categories: Categories = None,
+        classes: Sequence[Any] | None = None,
+        rounds: int = 2,
+        steps: int | None = None,
+        seed: int = 0,
+        device: str = "auto",
+        progress: Literal["auto", "silent"] = "silent",
+    ) -> None:
+        self.epsilon, self.delta = epsilon, delta
+        self.ranges, self.categories, self.classes = ranges, categories, classes
+        self.rounds, self.steps, self.seed, self.device, self.progress = rounds, steps, seed, device, progress
+
+    def fit(self, X: Any, y: Any = None) -> Synthesizer:
+        """Look at the records privately and fit a generator to what was released.
+
+        X: images N×H×W, N×C×H×W or N×H×W×C (uint8, or floats in [0, 1]), a DataFrame, or an array N×columns.
+        y: N labels of any kind; None: no labels.
+        """
+        values, coding = _recognised(X, self.ranges, self.categories)
+        names: list[Any] = []
+        notes = []
+        numbers = torch.zeros(len(values), dtype=torch.int64)
+        if y is not None:
+            numbers, names = _class_numbers(y, len(values), self.classes)
+            if self.classes is None:
+                notes.append("which classes there are: they were taken from the labels")
+        return self.fit_records(coding.encode(values), numbers, names, coding, notes=notes)
+
+    def fit_records(
+        self,
+        records: Tensor,
+        labels: Tensor,
+        classes: Sequence[Any],
+        coding: Coding,
+        *,
+        generator: Generator | None = None,
+        budget: Budget | None = None,
+        sketch: Sketch | None = None,
+        notes: Sequence[str] = (),
+        **problem: Any,
+    ) -> Synthesizer:
+        """fit for records (N, C, H, W) in [0, 1] with class numbers; `problem`: checkpoints, fingerprint, max_steps."""
+        budget = budget or Budget(self.epsilon, self.delta, conversion="tight")
+        if budget.epsilon is None or budget.delta is None:
+            raise UsageError("privacy.epsilon: synthesis needs a budget")
+        if len(records) < 2 or budget.delta >= 1 / len(records):
+            raise PrivacyError(
+                f"delta={budget.delta:g} with {len(records)} records: it must be below 1/records, "
+                "or publishing one of them at random would satisfy it"
+            )
+        task = self._problem(records, labels, max(1, len(classes)), budget, generator, **problem)
+        for note in notes:
+            task.ledger.note_uncovered(note)
+        method = sketch or Sketch(rounds=self.rounds)
+        self.outcome_ = method.fit(task)
+        assert method.release is not None
+        statement = Statement.of(task.ledger, task.noise.record())
+        self.ledger_, self.noise_record_, self.engines_ = task.ledger, task.noise.record(), task.engines
+        extra = {"coding": coding.to_dict(), "class_names": list(classes)}
+        release = replace(method.release, extra=extra, statement=statement.to_dict())
+        return self._take(release, task.generator)
+
+    def sample(self, n: int, seed: int | None = None) -> tuple[Any, Any]:
+        """n synthetic records in the form that fit was given, and their labels (None if there were none).
+
+        Labels are drawn with the released shares of the classes; costs nothing.
+        """
+        if n < 1:
+            raise UsageError(f"n={n}: at least 1 record")
+        records, numbers = self.draw(n, seed)
+        return self.coding_.decode(records), self.named(numbers)
+
+    def named(self, numbers: Tensor) -> np.ndarray | None:
+        """Class numbers as the labels that fit was given."""
+        return np.array(self.classes_)[numbers.cpu().numpy()] if self.classes_ else None
+
+    @torch.no_grad()
+    def draw(self, n: int, seed: int | None = None) -> tuple[Tensor, Tensor]:
+        """n records (n, C, H, W) in [0, 1] with class numbers, as tensors on the device."""
+        self._check_fitted()
+        model = self.generator_.eval()
+        if seed is not None:
+            self._random.manual_seed(seed)
+        shares = self.release_.shares.to(self._random.device)
+        labels = torch.multinomial(shares, n, replacement=True, generator=self._random)
+        parts = [model(model.code(len(p), self._random, p.device), p) for p in labels.split(CHUNK)]
+        return torch.cat(parts), labels
+
+    def save(self, path: str | Path) -> None:
+        """Write release, statement and generator as one file; nothing else of the records is in it."""
+        self._check_fitted()
+        model = self.generator_
+        size = {"width": model.start[0] // 2} if isinstance(model, SketchDCGAN) else {}
+        if not isinstance(model, SketchDCGAN | TableGenerator):
+            raise UsageError(f"{type(model).__name__}: only the sketch's own generators are kept in a file")
+        extra = {**self.release_.extra, "generator": {"code_size": model.code_size, **size}}
+        replace(self.release_, extra=extra, generator=model.state_dict()).save(Path(path))
+
+    @classmethod
+    def load(cls, path: str | Path, *, seed: int = 0, device: str = "auto") -> Synthesizer:
+        """Read what save wrote, ready to sample."""
+        own, release = cls._opened(path, seed, device)
+        if not release.generator:
+            raise DataError(f"{path}: holds a release and no generator; Synthesizer.from_release fits one")
+        try:
+            model = _generator(release.shape, release.classes, **release.extra["generator"])
+            model.load_state_dict(release.generator)
+        except (KeyError, TypeError, RuntimeError) as error:
+            raise DataError(f"{path}: its generator cannot be read ({str(error).splitlines()[0]})") from None
+        return own._take(release, model.to(_device(device)))
+
+    @classmethod
+    def from_release(
+        cls,
+        path: str | Path,
+        *,
+        steps: int | None = None,
+        seed: int = 0,
+        device: str = "auto",
+        progress: Literal["auto", "silent"] = "silent",
+    ) -> Synthesizer:
+        """Fit a fresh generator to a released sketch: without the records, without any further cost."""
+        own, release = cls._opened(path, seed, device)
+        own.set_params(steps=steps, progress=progress)
+        budget = Budget(own.epsilon, own.delta, conversion="tight")
+        nothing = torch.empty(0, *release.shape), torch.empty(0, dtype=torch.int64)
+        task = own._problem(*nothing, release.classes, budget, None)
+        own.outcome_ = Sketch().refit(task, release)
+        return own._take(replace(release, generator={}), task.generator)
+
+    @classmethod
+    def _opened(cls, path: str | Path, seed: int, device: str) -> tuple[Synthesizer, Release]:
+        release = Release.load(Path(path), _device(device))
+        terms = release.statement
+        if not {"budget", "delta"} <= set(terms):
+            raise DataError(f"{path}: the release carries no privacy statement")
+        return cls(terms["budget"], terms["delta"], seed=seed, device=device), release
+
+    def _problem(
+        self, records: Tensor, labels: Tensor, classes: int, budget: Budget, generator: Generator | None, **more: Any
+    ) -> Problem:
+        device = _device(self.device)
+        torch.manual_seed(self.seed)
+        shape = tuple(records.shape[1:])
+        model = generator or _generator((shape[0], shape[1], shape[2]), classes)
+        return Problem(
+            images=records.to(device),
+            labels=labels.to(device),
+            classes=classes,
+            generator=model.to(device),
+            budget=budget,
+            ledger=Ledger.of(budget),
+            noise=NoiseSource(device=device),
+            random=torch.Generator(device).manual_seed(self.seed),
+            progress=more.pop("progress", None) or Progress(self.progress),
+            name=more.pop("name", "synthesis"),
+            max_steps=more.pop("max_steps", None) or self.steps,
+            **more,
+        )
+
+    def _take(self, release: Release, model: Generator) -> Synthesizer:
+        self.release_, self.generator_ = release, model
+        self._random = torch.Generator(_device(self.device)).manual_seed(self.seed)
+        self.statement_ = Statement(**release.statement)
+        found = release.extra.get("coding")
+        self.coding_: Coding = load_coding(found) if found else _plain_coding(release.shape)
+        self.classes_ = list(release.extra.get("class_names", []))
+        self.remarks_ = _remarks(release, self.classes_)
+        for remark in self.remarks_:
+            log.warning("%s", remark)
+        return self
+
+    def _check_fitted(self) -> None:
+        if not hasattr(self, "release_"):
+            raise UsageError("this Synthesizer has not been fitted: call fit(X, y) first")
+
+
+def synthesize(
+    X: Any, y: Any = None, *, epsilon: float, delta: float, n: int | None = None, **settings: Any
+) -> tuple[Any, Any]:
+    """n synthetic records (as many as there are, unless said) and their labels, under (ε, δ).
+
+    `settings` are those of Synthesizer; use it to keep the statement and the release.
+    """
+    synthesizer = Synthesizer(epsilon, delta, **settings).fit(X, y)
+    return synthesizer.sample(n or len(X))
+
+
+def _recognised(X: Any, ranges: Ranges, categories: Categories) -> tuple[Any, Coding]:
+    """X as an array of images or a DataFrame, and its coding."""
+    import pandas as pd
+
+    if isinstance(X, Tensor):
+        X = X.detach().cpu().numpy()
+    if isinstance(X, pd.DataFrame):
+        return X, TableCoding.of(X, ranges, categories)
+    X = np.asarray(X)
+    if not len(X.shape) or 0 in X.shape:
+        raise DataError(f"X is empty, of shape {X.shape}")
+    if X.ndim in (3, 4):
+        return X, ImageCoding.of(X, ranges)
+    if X.ndim != 2 or X.dtype.kind not in "biuf":
+        raise DataError(f"X of shape {X.shape} and type {X.dtype}: give images, a DataFrame, or numbers N×columns")
+    frame = pd.DataFrame(X, columns=[str(i) for i in range(X.shape[1])])
+    return frame, replace(TableCoding.of(frame, ranges, categories), array=True)
+
+
+def _class_numbers(y: Any, count: int, classes: Sequence[Any] | None) -> tuple[Tensor, list[Any]]:
+    """(class number per record, classes in sorted order or as given)."""
+    values = np.asarray(y.detach().cpu().numpy() if isinstance(y, Tensor) else y)
+    if values.shape != (count,):
+        raise DataError(f"{count} records need {count} labels, got {values.shape}")
+    if values.dtype.kind == "O":
+        if not all(isinstance(v, str) for v in values):
+            raise DataError("labels must be words or whole numbers, without gaps")
+        values = values.astype(str)
+    if values.dtype.kind == "f" and (values % 1 == 0).all():
+        values = values.astype(np.int64)
+    if values.dtype.kind not in "iubU":
+        raise DataError(f"labels of type {values.dtype}: give words or whole numbers")
+    known = np.unique(values) if classes is None else np.asarray(classes)
+    if classes is None and len(known) > max(2, count // 2):
+        raise DataError(f"{len(known)} different labels in {count} records: are these classes?")
+    place = {value: index for index, value in enumerate(known.tolist())}
+    try:
+        numbers = [place[value] for value in values.tolist()]
+    except KeyError as error:
+        raise DataError(f"label {error} is not one of the given classes") from None
+    return torch.tensor(numbers, dtype=torch.int64), known.tolist()
+
+
+def _generator(shape: tuple[int, int, int], classes: int, **size: int) -> Generator:
+    return TableGenerator(classes, shape, **size) if is_table(shape) else SketchDCGAN(classes, shape, **size)
+
+
+def _plain_coding(shape: tuple[int, int, int]) -> Coding:
+    if is_table(shape):
+        return TableCoding(tuple(Number(str(i), 0.0, 1.0) for i in range(shape[0])), array=True)
+    return ImageCoding("NCHW", shape, "float32")
+
+
+def _remarks(release: Release, classes: Sequence[Any]) -> list[str]:
+    """What the user should know about the classes."""
+    few = [str(classes[index]) if classes else str(index) for index in release.uncertain]
+    if not few:
+        return []
+    return [
+        f"class {', '.join(few)}: the noisy number of records does not stand out of the noise "
+        f"(deviation {release.deviation:.3g} records); none are synthesized"
+    ]
+
+
+def _device(name: str) -> torch.device:
+    if name == "auto":
+        name = "cuda" if torch.cuda.is_available() else "cpu"
+    return torch.device("cuda:0" if name == "cuda" else name)

@@ -1,0 +1,322 @@
+"""`task=synthesize`: a private data set in, a synthetic one out, with its privacy statement and a utility report."""
+
+from __future__ import annotations
+
+import io
+import json
+import logging
+import statistics
+from pathlib import Path
+from typing import Any, Literal
+
+import numpy as np
+import torch
+from omegaconf import DictConfig
+from rich.console import Console
+from rich.table import Table as TextTable
+from torch import Tensor
+
+from dpot import config
+from dpot.data.base import Dataset, Source, Split, unit_range
+from dpot.data.coding import Coding, ImageCoding, TableCoding, load_coding
+from dpot.data.folder import Folder
+from dpot.errors import UsageError
+from dpot.evaluation.downstream import Downstream
+from dpot.methods.sketch import Sketch
+from dpot.models.generator import Generator
+from dpot.privacy.budget import Budget
+from dpot.privacy.statement import Statement
+from dpot.profiles import Profile
+from dpot.ranges import Count
+from dpot.record import Record, Run, write_atomically
+from dpot.reporting.figures import grid
+from dpot.synthesis import Synthesizer
+from dpot.tasks.base import Answer, Task
+from dpot.training.progress import Progress
+from dpot.transport.directions import uniform_directions
+from dpot.transport.sliced import sliced_wasserstein
+
+log = logging.getLogger("dpot")
+Format = Literal["auto", "png", "npz", "csv"]
+UNCOVERED = (
+    "the utility report: its scores were computed on {count} held-out records and printed without noise "
+    "(task.utility=false leaves it out); these records were not learned from"
+)
+DIRECTIONS = 200
+
+
+class Synthesize(Task):
+    """Records, budget → synthetic records, labels, preview, release, statement, utility report."""
+
+    def __init__(self, count: Count | None = None, format: Format = "auto", utility: bool = True) -> None:
+        self.count, self.format, self.utility = count, format, utility
+
+    def run(self, cfg: DictConfig) -> Answer:
+        """Synthesize, or give the record of this configuration if there is one."""
+        with Run(cfg) as run:
+            source: Source = config.instantiate(cfg.dataset, "dataset")
+            profile: Profile = config.instantiate(cfg.profile, "profile")
+            data = _usable(source.load(cfg.data_root), profile)
+            record = run.finished()
+            if record is not None and record.provenance["data"]["checksum"] != data.checksum:
+                log.warning("the data have changed since this configuration was run: it is run again")
+                run.forget()
+                record = None
+            if record is None:
+                record = self._synthesize(cfg, run, source, data, profile)
+            else:
+                log.info("on record already: %s (rerun=true runs it again)", run.directory)
+            return _answer(record, run.directory)
+
+    def _synthesize(self, cfg: DictConfig, run: Run, source: Source, data: Dataset, profile: Profile) -> Record:
+        coding = _coding(data)
+        budget: Budget = config.instantiate(cfg.privacy, "privacy")
+        method = config.instantiate(cfg.loss, "loss")
+        downstream: Downstream = config.instantiate(cfg.classifier, "classifier")
+        if not isinstance(method, Sketch):
+            raise UsageError("loss: task=synthesize works with loss=sketch; the other losses run with task=generate")
+        written = self._format(source, data)
+        torch.manual_seed(cfg.seed)
+        model: Generator | None = None
+        if isinstance(coding, ImageCoding):
+            model = config.instantiate(cfg.generator, "generator", classes=data.classes, shape=data.shape)
+        notes = ["which classes there are: they were taken from the labels or the folders"] if data.classes > 1 else []
+        if self.utility:
+            notes.append(UNCOVERED.format(count=len(data.test)))
+        synthesizer = Synthesizer(budget.epsilon or 0, budget.delta or 0, seed=cfg.seed, device=cfg.device)
+        synthesizer.fit_records(
+            _records(data.train),
+            _labels(data.train),
+            data.class_names or tuple(map(str, range(data.classes if data.train.y is not None else 0))),
+            coding,
+            generator=model,
+            budget=budget,
+            sketch=method,
+            notes=notes,
+            max_steps=profile.steps,
+            checkpoints=run.checkpoints,
+            fingerprint=f"{run.fingerprint} {data.checksum}",
+            progress=Progress("auto"),
+            name=f"{data.name} seed {cfg.seed}",
+        )
+        metrics: dict[str, Any] = {}
+        if self.utility:
+            metrics |= _utility(synthesizer, downstream, data, profile, cfg.seed)
+        outcome = synthesizer.outcome_
+        metrics["classes"] = _class_facts(synthesizer)
+        metrics["training"] = {
+            "steps": outcome.steps,
+            "seconds": round(outcome.seconds, 3),
+            "mode": outcome.mode,
+            "resumed_at": outcome.resumed_at,
+        }
+        count = self.count or len(data.train)
+        label = str(getattr(source, "label", None) or "label")
+        files = _write(run.directory, synthesizer, data, written, count, metrics, label)
+        facts = {
+            "name": data.name,
+            "checksum": data.checksum,
+            "note": data.note,
+            "comparable": data.comparable,
+            "records": len(data.train),
+        }
+        told = synthesizer.statement_
+        record = run.finish(metrics, told.to_dict() | {"headline": told.headline()}, facts, files)
+        for engine in synthesizer.engines_:
+            engine.discard()
+        return record
+
+    def _format(self, source: Source, data: Dataset) -> str:
+        table = data.kind != "images"
+        if self.format == "auto":
+            folder = isinstance(source, Folder) and Path(source.path or "").expanduser().is_dir()
+            return "csv" if table else "png" if folder else "npz"
+        if table != (self.format == "csv") and self.format != "npz":
+            raise UsageError(f"task.format={self.format}: tables are written as csv or npz, images as png or npz")
+        return self.format
+
+
+def _usable(data: Any, profile: Profile) -> Dataset:
+    if not isinstance(data, Dataset) or data.kind not in ("images", "table"):
+        raise UsageError(f"dataset={data.name}: task=synthesize needs images or a table")
+    if data.kind == "table" and not data.coding:
+        raise UsageError(
+            "dataset.bounds: give the public range of each number, {age:[0,100],…}, and dataset.categories "
+            "for columns of words; what occurs in the data is private"
+        )
+    return data.limited(profile.records) if profile.records else data
+
+
+def _coding(data: Dataset) -> Coding:
+    if data.coding:
+        return load_coding(data.coding)
+    channels, height, width = data.shape
+    return ImageCoding("NHW" if channels == 1 else "NHWC", (channels, height, width), "uint8", 0.0, 255.0)
+
+
+def _records(split: Split) -> Tensor:
+    x = split.x[:, :, None, None] if split.x.dim() == 2 else split.x
+    return unit_range(x).clamp(0, 1)
+
+
+def _labels(split: Split) -> Tensor:
+    return split.y if split.y is not None else torch.zeros(len(split), dtype=torch.int64)
+
+
+def _utility(
+    synthesizer: Synthesizer, downstream: Downstream, data: Dataset, profile: Profile, seed: int
+) -> dict[str, Any]:
+    """Train on synthetic, test on held-out real records; and the sliced distance between the two."""
+    downstream.samples = min(downstream.samples, profile.samples or downstream.samples)
+    downstream.passes = profile.passes or downstream.passes
+    device = synthesizer.release_.counts.device
+    real, labels = _records(data.test).to(device), _labels(data.test).to(device)
+    found: dict[str, Any] = {}
+    if data.classes > 1:
+        downstream.kinds = [kind for kind in downstream.kinds if kind != "cnn" or data.kind == "images"]
+        scores = downstream.evaluate(synthesizer.draw, real, labels, data.classes, seed)
+        for name, values in scores.items():
+            spread = statistics.stdev(values) if len(values) > 1 else None
+            found[name] = {"mean": statistics.fmean(values), "std": spread, "passes": values}
+        found["chance"] = 100 * float(torch.bincount(labels).max() / len(labels))
+    fake, _ = synthesizer.draw(len(real))
+    random = torch.Generator(device).manual_seed(seed)
+    directions = uniform_directions(DIRECTIONS, real[0].numel(), random, device)
+    found["sliced_wasserstein"] = float(sliced_wasserstein(fake.flatten(1), real.flatten(1), directions))
+    return found
+
+
+def _class_facts(synthesizer: Synthesizer) -> dict[str, Any]:
+    """Released sizes of the classes: noisy, so covered by ε."""
+    release = synthesizer.release_
+    names = synthesizer.classes_ or ["all"]
+    return {
+        "noisy_counts": dict(zip(map(str, names), [round(c, 1) for c in release.counts.tolist()], strict=True)),
+        "deviation": round(release.deviation, 3),
+        "remarks": synthesizer.remarks_,
+    }
+
+
+def _write(
+    directory: Path,
+    synthesizer: Synthesizer,
+    data: Dataset,
+    written: str,
+    count: int,
+    metrics: dict[str, Any],
+    label: str,
+) -> dict[str, str]:
+    records, numbers = synthesizer.draw(count)
+    values, labels = synthesizer.coding_.decode(records), synthesizer.named(numbers)
+    files = {"synthetic": _write_records(directory, written, values, labels, label)}
+    if isinstance(synthesizer.coding_, ImageCoding):
+        preview = [records[numbers == label][:10] for label in range(data.classes)]
+        shown = torch.cat([torch.full((len(p),), i) for i, p in enumerate(preview)])
+        write_atomically(directory / "samples.png", grid(torch.cat(preview).cpu(), shown, data.classes))
+        files["samples"] = "samples.png"
+    else:
+        assert isinstance(synthesizer.coding_, TableCoding)
+        write_atomically(directory / "preview.csv", _csv(values[:20], None if labels is None else labels[:20], label))
+        files["preview"] = "preview.csv"
+    statement: Statement = synthesizer.statement_
+    write_atomically(directory / "privacy.json", json.dumps(statement.to_dict(), indent=1) + "\n")
+    write_atomically(directory / "privacy.md", statement.to_markdown())
+    write_atomically(directory / "privacy.html", statement.to_html())
+    synthesizer.save(directory / "release.safetensors")
+    files |= {
+        "statement": "privacy.md",
+        "statement_page": "privacy.html",
+        "statement_data": "privacy.json",
+        "release": "release.safetensors",
+    }
+    if _flat(metrics):
+        write_atomically(directory / "utility.md", _report(metrics, data))
+        files["utility"] = "utility.md"
+    return files
+
+
+def _write_records(directory: Path, written: str, values: Any, labels: np.ndarray | None, label: str) -> str:
+    if written == "csv":
+        write_atomically(directory / "synthetic.csv", _csv(values, labels, label))
+        return "synthetic.csv"
+    if written == "npz":
+        buffer = io.BytesIO()
+        if labels is None:
+            np.savez_compressed(buffer, x=np.asarray(values))
+        else:
+            np.savez_compressed(buffer, x=np.asarray(values), y=labels)
+        write_atomically(directory / "synthetic.npz", buffer.getvalue())
+        return "synthetic.npz"
+    from PIL import Image
+
+    for index, image in enumerate(values):
+        name = f"{index:06d}.png"
+        place = directory / "synthetic" / (_folder_name(labels[index]) if labels is not None else "") / name
+        buffer = io.BytesIO()
+        Image.fromarray(image).save(buffer, format="PNG")
+        place.parent.mkdir(parents=True, exist_ok=True)
+        place.write_bytes(buffer.getvalue())  # not one by one to the disk: the record is written after all of them
+    return "synthetic"
+
+
+def _folder_name(label: Any) -> str:
+    return str(label).replace("/", "_").lstrip(".") or "_"
+
+
+def _csv(values: Any, labels: np.ndarray | None, name: str) -> str:
+    import pandas as pd
+
+    frame = pd.DataFrame(values)
+    if labels is not None:
+        frame[name] = labels
+    return str(frame.to_csv(index=False))
+
+
+def _report(metrics: dict[str, Any], data: Dataset) -> str:
+    lines = [
+        "## Utility report",
+        "",
+        f"Trained on synthetic records, tested on {len(data.test)} real ones, held out and never learned from.",
+        "These scores are computed on private records and carry no noise: they are **not covered by ε**. Show them to",
+        "nobody who must not learn about these records, or run with `task.utility=false`.",
+        "",
+        "| score | value |",
+        "|---|---|",
+    ]
+    for name, value in _flat(metrics).items():
+        lines.append(f"| {name} | {value:.4g} |")
+    classes = metrics["classes"]
+    lines += ["", f"Released class sizes (within ε; noise deviation {classes['deviation']} records):", ""]
+    lines += [f"- {name}: {count}" for name, count in classes["noisy_counts"].items()]
+    return "\n".join(lines + [f"- {remark}" for remark in classes["remarks"]]) + "\n"
+
+
+def _flat(metrics: dict[str, Any]) -> dict[str, float]:
+    scores = {name: value for name, value in metrics.items() if name not in ("training", "classes")}
+    return {name: float(value["mean"] if isinstance(value, dict) else value) for name, value in scores.items()}
+
+
+def _answer(record: Record, directory: Path) -> Answer:
+    data = {
+        "config": record.config,
+        "metrics": record.metrics,
+        "privacy": record.privacy,
+        "provenance": record.provenance,
+        "files": {name: str(directory / file) for name, file in record.files.items()},
+    }
+    return Answer(data, lambda console: _show(console, record, directory))
+
+
+def _show(console: Console, record: Record, directory: Path) -> None:
+    scores = _flat(record.metrics)
+    if scores:
+        table = TextTable(title="on held-out real records (not covered by ε)", title_justify="left")
+        table.add_column("score")
+        table.add_column("value", justify="right")
+        for name, value in scores.items():
+            table.add_row(name, f"{value:.4g}")
+        console.print(table)
+    for remark in record.metrics["classes"]["remarks"]:
+        console.print(remark, highlight=False)
+    console.print(f"privacy: {record.privacy.get('headline', '')}", highlight=False)
+    console.print(f"kept in {directory}", highlight=False)
