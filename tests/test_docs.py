@@ -1,0 +1,58 @@
+"""Documents: the example method runs as it stands, links lead to files, commands name configurations that exist."""
+
+import re
+import sys
+import types
+from pathlib import Path
+
+import pytest
+from omegaconf import OmegaConf
+
+from dpot import record
+from dpot.config import CONF_DIR, options
+from dpot.launch import compose_config, run
+
+REPOSITORY = Path(__file__).resolve().parents[1]
+PAGES = sorted([*REPOSITORY.glob("*.md"), *(REPOSITORY / "docs").rglob("*.md")])
+
+
+def blocks(path, language):
+    return re.findall(rf"```{language}\n(.*?)```", path.read_text(), flags=re.DOTALL)
+
+
+def test_the_example_method_runs_as_it_stands(tmp_path, monkeypatch):
+    page = REPOSITORY / "docs" / "add_a_method.md"
+    (source,), (settings,) = blocks(page, "python"), blocks(page, "yaml")
+    body = source.split("class ClassMeans")[1]
+    assert len([line for line in body.splitlines() if line.strip()]) <= 35  # "30 lines", signature and docstring apart
+    module = types.ModuleType("dpot.methods.class_means")
+    monkeypatch.setitem(sys.modules, module.__name__, module)
+    exec(compile(source, "class_means.py", "exec"), module.__dict__)
+    monkeypatch.setattr(record, "code_fingerprint", lambda cfg: "as in the document")  # there is no file to hash
+    overrides = ["task=generate", "dataset=digits", "profile=smoke", "privacy=eps10", f"output_root={tmp_path}"]
+    cfg = compose_config([*overrides, "device=cpu"])
+    OmegaConf.set_struct(cfg, False)
+    cfg.loss = OmegaConf.create(settings)
+    answer = run(cfg).data
+    assert answer["privacy"]["rigorous"]
+    assert answer["privacy"]["releases"] == 1
+    assert 9 < answer["privacy"]["epsilon"] <= 10
+    history = answer["metrics"]["training"]
+    assert history["steps"] == 20
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(REPOSITORY)))
+def test_links_lead_to_files(page):
+    for link in re.findall(r"\]\(([^)#\s]+)[^)]*\)", re.sub(r"```.*?```", "", page.read_text(), flags=re.DOTALL)):
+        if not re.match(r"^[a-z]+:", link):
+            assert (page.parent / link).exists(), f"{page.name}: {link}"
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(REPOSITORY)))
+def test_commands_name_choices_that_exist(page):
+    groups = [path.name for path in CONF_DIR.iterdir() if path.is_dir()]
+    for command in re.findall(r"\bdpot (?:-m )?(task=[^\n`]*)", page.read_text()):
+        for group, values in re.findall(rf"\b({'|'.join(groups)})=([\w/,]+)", command):
+            for value in values.split(","):
+                known = {*options(group), *(f"{p.parent.name}/{p.stem}" for p in (CONF_DIR / group).glob("*/*.yaml"))}
+                assert value in {*known, "null", "class_means"}, f"{page.name}: {group}={value}"
