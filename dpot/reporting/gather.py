@@ -67,9 +67,16 @@ class RunsOfCell:
 
     row: str
     columns: list[str]
+    group: tuple[str, ...]  # the overrides of these columns
     records: list[Record]
     command: str
     profile: str | None
+
+    @property
+    def name(self) -> str:
+        """The row and what tells these columns from the others: their name, or their data set and settings."""
+        told = self.columns if len(self.columns) == 1 else [o.partition("=")[2] for o in self.group]
+        return ", ".join([self.row, *told])
 
 
 @dataclass
@@ -198,7 +205,9 @@ def _runs(sheet: sheets.Sheet, records: Sequence[Record]) -> list[RunsOfCell]:
     for (row, group), run in reversed(planned.items()):
         columns = [c for c in sheet.columns if c.overrides == group]
         chosen, profile = compare.chosen_records(own, row, columns[0])
-        found.append(RunsOfCell(row, [c.name for c in columns], chosen, run.command(profile or "paper"), profile))
+        found.append(
+            RunsOfCell(row, [c.name for c in columns], group, chosen, run.command(profile or "paper"), profile)
+        )
     return found
 
 

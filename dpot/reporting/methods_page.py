@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-import statistics
 from dataclasses import dataclass, field
 
 from markupsafe import Markup
@@ -11,10 +10,13 @@ from markupsafe import Markup
 from dpot.reporting import published, tables
 from dpot.reporting.charts import Bar, bars
 from dpot.reporting.compare import ComparedCell
-from dpot.reporting.gather import Gathered, SheetState
+from dpot.reporting.gather import Gathered, RunsOfCell, SheetState
 from dpot.reporting.site import Site, paper_name
 
 COLUMNS = tuple(f"{data} {metric}" for data in ("MNIST", "Fashion") for metric in ("FID", "LogReg", "MLP", "CNN"))
+METRICS = {"fid": "FID", "logreg": "LogReg", "mlp": "MLP", "cnn": "CNN"}
+DATA = {"mnist": "MNIST", "fashion_mnist": "Fashion"}
+DELTA = 1e-5
 NON_PRIVATE = "∞"
 MOST = 20  # methods in a chart
 
@@ -75,35 +77,41 @@ def _chart(title: str, column: str, found: list[Line]) -> str:
 
 
 def _ours(gathered: Gathered) -> list[Line]:
-    """Comparable cells of sheets whose columns are images' metrics, by the budget their runs were given."""
-    found = []
+    """What generators on MNIST and Fashion-MNIST reach here, by the budget their runs were given."""
+    found: dict[tuple[str, str, str], Line] = {}
     for state in gathered.sheets:
-        if not any(c.name in COLUMNS for c in state.sheet.columns):
-            continue
-        for row in dict.fromkeys(c.row for c in state.cells):
-            cells = [c for c in state.cells if c.row == row and c.column in COLUMNS and c.ours is not None]
-            if cells and all(c.comparable for c in cells):
-                line = _line(state, row, cells)
-                if line is not None:
-                    found.append(line)
-    return found
+        at = {(c.row, c.column): c for c in state.cells}
+        metrics = {c.name: METRICS.get(c.metric) for c in state.sheet.columns}
+        for runs in state.runs:
+            data = DATA.get(str(runs.records[0].provenance["data"].get("name"))) if runs.records else None
+            if data is None or not all(_counts(at.get((runs.row, name))) for name in runs.columns):
+                continue
+            line = _line(state, runs)
+            if line is None:
+                continue
+            line = found.setdefault((state.key, line.name, line.epsilon), line)
+            for name in runs.columns:
+                cell, metric = at[runs.row, name], metrics[name]
+                if metric is not None:
+                    line.cells[f"{data} {metric}"] = (float(cell.ours or 0), tables.ours_text(cell))
+    return [line for line in found.values() if line.cells]
 
 
-def _line(state: SheetState, row: str, cells: list[ComparedCell]) -> Line | None:
-    runs = [r for r in state.runs if r.row == row and r.records]
-    privacy = [r.records[0].privacy for r in runs]
-    budgets = {(r.records[0].config.get("privacy") or {}).get("epsilon") for r in runs}
-    deltas = {(r.records[0].config.get("privacy") or {}).get("delta") for r in runs}
-    if len(budgets) != 1 or (budgets != {None} and deltas - {None} != {1e-5}):
+def _counts(cell: ComparedCell | None) -> bool:
+    return cell is not None and cell.ours is not None and cell.comparable
+
+
+def _line(state: SheetState, runs: RunsOfCell) -> Line | None:
+    """An empty line for a run; None if its δ is not that of the page."""
+    privacy, budget = runs.records[0].privacy, runs.records[0].config.get("privacy") or {}
+    epsilon = budget.get("epsilon")
+    if epsilon is not None and budget.get("delta") != DELTA:
         return None
-    (budget,) = budgets
-    rigorous = all(p.get("rigorous") and p.get("epsilon") is not None for p in privacy)
-    guarantee = "none" if budget is None else "proved" if rigorous else "claimed, not proved"
-    seeds = round(statistics.fmean(c.seeds for c in cells))
+    proved = privacy.get("rigorous") and privacy.get("epsilon") is not None
+    guarantee = "none" if epsilon is None else "proved" if proved else "claimed, not proved"
     label = f"{paper_name(state.sheet.paper)} {state.sheet.kind} {state.sheet.name}"
-    line = Line(row, f"ours, {label}, {seeds} seed(s)", guarantee, _text(budget), f"{state.key}.html", is_ours=True)
-    line.cells = {c.column: (float(c.ours or 0), tables.ours_text(c)) for c in cells}
-    return line
+    source = f"ours, {label}, {len(runs.records)} seed(s)"
+    return Line(runs.row, source, guarantee, _text(epsilon), f"{state.key}.html", is_ours=True)
 
 
 def _text(budget: float | None) -> str:
@@ -119,7 +127,7 @@ def _printed(gathered: Gathered) -> list[Line]:
         if overrides is not None and "privacy=none" in overrides
     }
     found = []
-    for paper in published.papers():
+    for paper in (p for p in published.papers() if p != "sketch"):  # which repeats what others publish
         for table in published.tables(paper).values():
             budget = re.search(r"\((\d+(?:\.\d+)?), 1e-5\)", table.caption)
             if budget is None:

@@ -94,7 +94,7 @@ def _statements(state: SheetState) -> list[dict[str, Any]]:
             ]
             found.append(
                 {
-                    "name": f"{runs.row}, {record.provenance['data'].get('name', '')}",
+                    "name": runs.name,
                     "headline": privacy["headline"],
                     "rigorous": bool(privacy.get("rigorous")) and privacy.get("epsilon") is not None,
                     "facts": [(term, text) for term, text in facts if text],
@@ -125,9 +125,14 @@ def _loss_curves(state: SheetState) -> list[str]:
             history = (record.metrics.get("training") or {}).get("history") or []
             points = [(float(p["step"]), float(p["loss"])) for p in history if p.get("loss") is not None]
             if len(points) > 1:
-                by_data.setdefault(_data_of(record), []).append(Series(runs.row, _thinned(_relative(points))))
+                by_data.setdefault(_data_of(record), []).append(Series(_short(runs), _thinned(_relative(points))))
     title = "loss over training, each by its own first value"
     return [lines(f"{data}: {title}", s[:MOST_SERIES], "step", "loss") for data, s in by_data.items()]
+
+
+def _short(runs: RunsOfCell) -> str:
+    """The name without the data set, which stands in the title."""
+    return ", ".join(part for part in runs.name.split(", ") if part != _data_of(runs.records[0]))
 
 
 def _relative(points: list[tuple[float, float]]) -> list[tuple[float, float]]:
@@ -155,8 +160,7 @@ def _epoch_curves(state: SheetState) -> list[str]:
                 if isinstance(e, dict) and e.get("epsilon") is not None and e.get("accuracy") is not None
             ]
             if len(points) > 1:
-                name = f"{runs.columns[0]}" if len(runs.columns) == 1 else runs.row
-                by_data.setdefault(_data_of(record), []).append(Series(name, _thinned(points)))
+                by_data.setdefault(_data_of(record), []).append(Series(_short(runs), _thinned(points)))
     return [
         lines(f"{data}: accuracy over the ε spent", s[:MOST_SERIES], "ε", "accuracy") for data, s in by_data.items()
     ]
@@ -194,7 +198,6 @@ def _cost(state: SheetState) -> str:
         ]
         if times:
             mean = statistics.fmean(times)
-            name = f"{runs.row}, {_data_of(runs.records[0])}"
-            values.append(Bar(name, mean, f"{mean:.1f} s"))
+            values.append(Bar(runs.name, mean, f"{mean:.1f} s"))
             devices.append(runs.records[0].provenance.get("device"))
     return bars("Training time per run", values[:24], f"on {_joined(devices)}") if values else ""

@@ -198,7 +198,7 @@ def samples_of(state: SheetState) -> list[tuple[str, Path]]:
             for file in record.files.values():
                 path = record.provenance["directory"] / file
                 if path.suffix in PICTURES and path.exists():
-                    found.append((f"{runs.row}, {record.provenance['data'].get('name', '')}", path))
+                    found.append((runs.name, path))
                     break
     return found
 
