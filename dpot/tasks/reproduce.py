@@ -71,9 +71,9 @@ class Reproduce(Task):
     def run(self, cfg: DictConfig) -> Answer:
         """Plan, run what is due, compare."""
         chosen = sheets.all_sheets() if self.all else [chosen_sheet(cfg)]
-        answers = [self._sheet(sheet, cfg) for sheet in chosen]
-        if len(answers) == 1:
-            return answers[0]
+        if not self.all:
+            return self._sheet(chosen[0], cfg)
+        answers = [self._or_why_not(sheet, cfg) for sheet in chosen]
 
         def show(console: Console) -> None:
             for answer in answers:
@@ -82,7 +82,19 @@ class Reproduce(Task):
         code = max((a.exit_code for a in answers), default=0)
         return Answer({"sheets": [a.data for a in answers]}, show, exit_code=code)
 
+    def _or_why_not(self, sheet: sheets.Sheet, cfg: DictConfig) -> Answer:
+        """One of many sheets: what it lacks is said, and the others go on."""
+        try:
+            return self._sheet(sheet, cfg)
+        except DpotError as error:
+            why = f"{sheet.paper} {sheet.kind} {sheet.name}: {error}"
+            log.error("%s", why)
+            data = {"paper": sheet.paper, sheet.kind: sheet.name, "error": str(error)}
+            return Answer(data, lambda console: console.print(why, style="red", highlight=False), exit_code=1)
+
     def _sheet(self, sheet: sheets.Sheet, cfg: DictConfig) -> Answer:
+        if sheet.task and self.dry_run:
+            return _computed_answer(sheet)
         if sheet.task:
             return by_task(sheet, cfg)
         for row in self.rows or ():
@@ -262,8 +274,10 @@ class Reproduce(Task):
         return failures
 
     def _plan_answer(self, sheet: sheets.Sheet, planned: list[Planned], cfg: DictConfig) -> Answer:
-        known = [r.provenance["seconds"] for p in planned if (r := p.record) is not None]
-        each = statistics.fmean(known) if known else None
+        known = [r for p in planned if (r := p.record) is not None]
+        known = known or [r for _, r in compare.records_of(sheet, store.records(None))]  # made elsewhere
+        each = statistics.fmean(float(r.provenance["seconds"]) for r in known) if known else None
+        devices = ", ".join(dict.fromkeys(str(r.provenance["device"]) for r in known))
         due = [p for p in planned if p.is_due]
         runs = [
             {
@@ -285,10 +299,22 @@ class Reproduce(Task):
                 table.add_row(*(str(r[name]) for name in ("row", "data", "seed", "state", "command")))
             console.print(table)
             console.print(
-                f"expected: {cost:.0f} s" if cost is not None else "expected cost: unknown before a first run"
+                f"expected: {cost:.0f} s, if this machine is as fast as the one of earlier runs ({devices})"
+                if cost is not None
+                else "expected cost: unknown before a first run",
+                highlight=False,
             )
 
-        return Answer({"paper": sheet.paper, sheet.kind: sheet.name, "runs": runs, "expected_seconds": cost}, show)
+        data = {"paper": sheet.paper, sheet.kind: sheet.name, "runs": runs}
+        return Answer(data | {"expected_seconds": cost, "measured_on": devices or None}, show)
+
+
+def _computed_answer(sheet: sheets.Sheet) -> Answer:
+    """The plan of a sheet that one task computes as a whole."""
+    command = f"dpot task={sheet.task} paper={sheet.paper} {sheet.kind}={sheet.name}"
+    runs = [{"row": "all", "data": "", "seed": None, "state": "due", "command": command}]
+    data = {"paper": sheet.paper, sheet.kind: sheet.name, "runs": runs, "expected_seconds": None}
+    return Answer(data, lambda console: console.print(f"computed as a whole: {command}", highlight=False))
 
 
 def _claim(sheet: sheets.Sheet, items: Sequence[Planned]) -> None:

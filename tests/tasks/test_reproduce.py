@@ -9,6 +9,9 @@ import time
 
 import pytest
 
+from dpot.launch import compose_config, run
+from dpot.reporting import sheets
+
 COMMAND = ["task=reproduce", "paper=dp_swd", "table=2", "profile=smoke"]
 
 
@@ -96,3 +99,28 @@ def test_compare_fails_on_request_when_a_cell_is_outside(dpot, arguments, code):
     assert done.returncode == code
     cells = json.loads(done.stdout)["cells"]
     assert [c["row"] for c in cells if c["verdict"] == "outside"] == ["VisDA"]
+
+
+def test_a_dry_run_of_a_computed_table_computes_nothing(dpot, tmp_path):
+    done = dpot("task=reproduce", "paper=dp_swd", "table=4", "task.dry_run=true", "output=json", check=True)
+    (planned,) = json.loads(done.stdout)["runs"]
+    assert planned["command"] == "dpot task=accounting paper=dp_swd table=4"
+    assert not list(tmp_path.rglob("table4*"))
+
+
+def test_of_all_sheets_one_that_lacks_something_does_not_stop_the_others(monkeypatch, tmp_path):
+    chosen = [sheets.load("dp_swd", 2), sheets.load("dp_swd", 4)]
+    monkeypatch.setattr(sheets, "all_sheets", lambda: chosen)
+    overrides = ["task=reproduce", "task.all=true", "task.rows=[nobody]", "task.dry_run=true", "device=cpu"]
+    answer = run(compose_config([*overrides, f"output_root={tmp_path}"]))
+    lacking, computed = answer.data["sheets"]
+    assert "no such row" in lacking["error"]
+    assert computed["runs"]
+    assert answer.exit_code == 1
+
+
+def test_what_it_will_cost_is_known_from_runs_made_elsewhere(tmp_path):
+    overrides = ["task=reproduce", "paper=dp_swd", "table=2", "profile=smoke", "task.dry_run=true", "device=cpu"]
+    plan = run(compose_config([*overrides, f"output_root={tmp_path}", f"data_root={tmp_path}"])).data
+    assert plan["expected_seconds"] > 0
+    assert plan["measured_on"]
