@@ -137,7 +137,10 @@ def _largest(found: list[tuple[dict[str, Any], Record]], profile: str | None) ->
 
 
 def _comparable(record: Record) -> bool:
-    return record.config["profile"]["name"] == "paper" and bool(record.provenance["data"].get("comparable", False))
+    """The paper's sizes on the paper's data; `profile=paper profile.steps=1000` is not the paper's size."""
+    profile = record.config["profile"]
+    cut = any(profile.get(size) is not None for size in ("steps", "records", "samples"))
+    return profile["name"] == "paper" and not cut and bool(record.provenance["data"].get("comparable", False))
 
 
 def _value(record: Record, metric: str) -> float | None:

@@ -61,6 +61,13 @@ def test_small_profiles_and_other_data_are_not_comparable(sheet, change):
     assert not cell.comparable
 
 
+@pytest.mark.parametrize("size", ["steps", "records", "samples"])
+def test_a_paper_profile_that_was_cut_is_not_comparable(sheet, size):
+    cut = record("SWD", 0, 87.0)
+    cut.config["profile"][size] = 1000
+    assert cell_of(sheet, [cut]).verdict == "not comparable"
+
+
 def test_the_largest_profile_wins_and_demonstrations_come_last(sheet):
     mixed = [
         record("SWD", 0, 10.0, profile="smoke"),
