@@ -1,0 +1,92 @@
+"""Distances and attacks from the command line, on embedded digits."""
+
+import json
+from pathlib import Path
+
+import pytest
+import torch
+
+from dpot.reporting import published, sheets
+from dpot.tasks.clouds import Side
+from dpot.tasks.triangle_wad import _figures
+
+SMOKE = ["dataset=digits", "profile=smoke"]
+
+
+def test_a_distance_leaves_a_record_with_its_messages(dpot):
+    arguments = ["task=distance", *SMOKE, "loss=triangle_wad", "privacy=none", "loss.gamma=ones", "output=json"]
+    record = json.loads(dpot(*arguments, "task.noise_rows=[4]", "task.noise_std=[3]", check=True).stdout)
+    assert set(record) == {"config", "metrics", "privacy", "provenance", "files"}
+    metrics = record["metrics"]
+    assert metrics["distance"]["mean"] == pytest.approx(metrics["direct_distance"]["mean"])
+    assert metrics["distance_1"]["mean"] > metrics["distance"]["mean"]
+    assert metrics["gap"]["mean"] < 1e-9
+    assert [m["what"] for m in metrics["messages"]] == ["gamma", "t", "eta mu", "eta nu"]
+    assert record["privacy"]["epsilon"] is None
+    assert record["privacy"]["headline"].startswith("No ε")
+
+
+def test_a_private_distance_states_its_epsilon_and_bracket(dpot):
+    arguments = ["task=distance", *SMOKE, "loss=sketch_distance", "privacy=eps1", "task.second_size=30", "output=json"]
+    record = json.loads(dpot(*arguments, check=True).stdout)
+    metrics = record["metrics"]
+    assert metrics["low"] <= metrics["distance"]["mean"] <= metrics["high"]
+    assert metrics["points"] == [40, 30]
+    assert record["privacy"]["rigorous"]
+    assert all(0.99 < epsilon <= 1 for epsilon in record["privacy"]["parties"].values())
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        (["loss=dp_swd"], ["no distance between parties", "sketch_distance"]),
+        (["loss=triangle_wad"], ["privacy=none"]),
+        (["loss=sketch_distance", "privacy=none"], ["needs a budget"]),
+        (["loss=triangle_wad", "privacy=none", "loss.t=1"], ["loss.t", "less than 1"]),
+        (["loss=fed_wad", "privacy=none", "task.noise_rows=[3]"], ["noise_std"]),
+    ],
+)
+def test_wrong_input_is_one_line(dpot, arguments, words):
+    done = dpot("task=distance", *SMOKE, *arguments)
+    assert done.returncode == 2
+    assert len(done.stderr.strip().splitlines()) == 1
+    assert all(word in done.stderr for word in words), done.stderr
+
+
+def test_attacks_are_reported_with_pictures(dpot):
+    record = json.loads(dpot("task=attack", *SMOKE, "task.rounds=5", "output=json", check=True).stdout)
+    rows = {(r["protocol"], r["attack"]): r for r in record["metrics"]["attacks"]}
+    assert rows["TriangleWad, γ = 1", "subtract γ"]["rows"] == 1
+    assert rows["TriangleWad, random γ, public", "solve the transport again"]["rows"] == 1
+    assert rows["TriangleWad, random γ, public", "subtract γ row by row (the paper's)"]["rows"] < 0.2
+    assert Path(record["files"]["pictures"]).read_bytes().startswith(b"\x89PNG")
+
+
+def test_a_figure_is_written_with_where_it_comes_from(dpot):
+    done = dpot("task=reproduce", "paper=triangle_wad", "figure=4", "profile=smoke", "output=json", check=True)
+    answer = json.loads(done.stdout)
+    assert not answer["comparable"]
+    assert answer["provenance"]["data"][0]["name"] == "digits"
+    for row in answer["rows"]:
+        assert row["constant γ p=2"] == pytest.approx(1)
+        assert abs(row["right p=2"] - 1) <= row["bound p=2"] - 1 + 1e-9
+    assert all(Path(file).exists() for file in answer["files"])
+
+
+def test_every_figure_has_its_sheet_and_the_table_its_published_rows():
+    for number in _figures():
+        assert sheets.load("triangle_wad", number, "figure").task == "triangle_wad"
+    sheet, table = sheets.load("triangle_wad", 1), published.table("triangle_wad", 1)
+    columns = {cell.column for cell in table.cells}
+    assert {c.name for c in sheet.columns if not c.name.endswith("time/direct")} <= columns
+    assert {cell.row for cell in table.cells} <= set(sheet.rows)
+
+
+def test_noisy_rows_follow_their_law():
+    side = Side(torch.zeros(2000, 20, dtype=torch.float64), None, 0)
+    random = torch.Generator().manual_seed(0)
+    normal = side.with_noise(1000, 5.0, "normal", random).x
+    assert float(normal[1000:].abs().sum()) == 0
+    assert float(normal[:1000].mean()) == pytest.approx(2, abs=0.2)
+    assert float(normal[:1000].std()) == pytest.approx(5, rel=0.03)
+    assert float(side.with_noise(1000, 5.0, "cut", random).x.min()) == 0
