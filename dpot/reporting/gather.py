@@ -217,5 +217,5 @@ def _claims(roots: Sequence[Path]) -> list[dict[str, Any]]:
 
 def _latest(roots: Sequence[Path], folder: str) -> list[dict[str, Any]]:
     """The JSON files of a folder; this machine's own, where there is one, in place of the committed one."""
-    files = {file.name: file for root in roots for file in sorted((root / folder).glob("*.json"))}
+    files = {file.stem: file for root in roots for file in sorted((root / folder).glob("*.json"))}
     return [json.loads(file.read_text()) for _, file in sorted(files.items())]

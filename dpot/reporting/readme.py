@@ -95,16 +95,18 @@ def _fits(runs: RunsOfCell) -> bool:
 def state(gathered: Gathered) -> str:
     """Every table and figure on record: cells within bounds, seeds, where it lies."""
     lines = ["| table | what | within bounds or better | seeds | where |", "|---|---|---|---|---|"]
-    missing = []
+    missing: dict[str, list[str]] = {}
     for one in site.ordered(gathered):
         facts = site.sheet_facts(one)
         if one.state == "not run yet":
-            missing.append(facts["label"])
+            paper, _, name = facts["label"].partition(", ")
+            missing.setdefault(paper, []).append(name)
             continue
         hits = facts["hits"] if one.state != "not comparable yet" else "not comparable yet"
         lines.append(f"| {facts['label']} | {facts['title']} | {hits} | {facts['seeds']} | {_where(one)} |")
     if missing:
-        lines += ["", f"Not on record yet: {', '.join(missing)}."]
+        named = "; ".join(f"{paper}: {', '.join(names)}" for paper, names in missing.items())
+        lines += ["", f"Not on record yet. {named}."]
     return "\n".join(lines)
 
 

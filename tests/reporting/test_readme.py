@@ -1,0 +1,46 @@
+"""README's numbers: what stands there is what the committed results say."""
+
+import pytest
+
+from dpot.errors import DataError
+from dpot.reporting import gather, readme
+
+
+@pytest.fixture(scope="module")
+def gathered():
+    return gather.gather(None)
+
+
+def test_the_blocks_are_up_to_date(gathered):
+    text = readme.README.read_text()
+    assert text.count(readme.MARK) == len(readme.BLOCKS)
+    assert readme.updated(text, gathered) == text, "make readme"
+
+
+def test_a_changed_number_is_noticed_and_put_right(gathered):
+    text = readme.README.read_text()
+    block = readme.methods(gathered)
+    number = next(word for word in block.split() if word.replace(".", "").isdigit() and "." in word)
+    wrong = text.replace(block, block.replace(number, "99.9", 1))
+    assert wrong != text
+    assert readme.updated(wrong, gathered) == readme.updated(text, gathered)
+
+
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        (f"<!-- nothing: {readme.MARK} -->\n<!-- end of nothing -->", "no block is called nothing"),
+        (f"<!-- state: {readme.MARK} -->\n no end", "not closed"),
+    ],
+)
+def test_unknown_and_open_blocks_are_refused(gathered, text, words):
+    with pytest.raises(DataError, match=words):
+        readme.updated(text, gathered)
+
+
+def test_text_outside_the_blocks_is_left_alone(gathered):
+    text = f"before\n<!-- checks: {readme.MARK} -->\nold 12.3\n<!-- end of checks -->\nafter 45.6\n"
+    found = readme.updated(text, gathered)
+    assert found.startswith("before\n")
+    assert found.endswith("after 45.6\n")
+    assert "old 12.3" not in found
