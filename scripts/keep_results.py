@@ -12,14 +12,20 @@ from __future__ import annotations
 
 import argparse
 import json
+import os
 import re
 import shutil
+from dataclasses import replace
 from pathlib import Path
+
+from omegaconf import OmegaConf
 
 from dpot.record import RECORD, Record, write_atomically
 from dpot.reporting import compare, published, readme, sheets, store, tables
+from dpot.tasks.compare import lacking
 
-PAGES = ("samples.png", "privacy.md", "privacy.html")  # of the first seed; all they say stands in every record
+# of the first seed; all they say stands in every record
+PAGES = ("samples.png", "features.png", "features.json", "privacy.md", "privacy.html")
 
 
 def main() -> None:
@@ -58,6 +64,8 @@ def main() -> None:
     printed = published.tables(sheet.paper).get(sheet.name) if sheet.kind == "table" else None
     nowhere = folder / "no-other-runs"  # only what is committed counts
     cells = compare.compare(sheet, printed, store.records(nowhere), None)  # of the largest profile there is
+    absent = lacking(sheet, OmegaConf.create({"data_root": os.environ.get("DPOT_DATA")}))
+    cells = [replace(c, verdict="needs data") if c.row in absent and c.ours is None else c for c in cells]
     write_atomically(folder / "comparison.md", tables.markdown(sheet, cells))
     write_atomically(folder / "comparison.tex", tables.latex(sheet, cells))
     write_atomically(folder / "comparison.csv", tables.comma_separated(cells))
