@@ -9,6 +9,7 @@ import torch
 from dpot.errors import UsageError
 from dpot.launch import compose_config, run
 from dpot.reporting import published, sheets
+from dpot.reporting.compare import verdict
 from dpot.tasks.clouds import Side
 from dpot.tasks.triangle_wad import _figures
 
@@ -97,3 +98,9 @@ def test_noisy_rows_follow_their_law():
     assert float(normal[:1000].mean()) == pytest.approx(2, abs=0.2)
     assert float(normal[:1000].std()) == pytest.approx(5, rel=0.03)
     assert float(side.with_noise(1000, 5.0, "cut", random).x.min()) == 0
+
+
+@pytest.mark.parametrize(("ours", "said"), [(102.9, "within"), (97.1, "within"), (103.1, "outside")])
+def test_a_distance_is_held_to_three_percent(ours, said):
+    assert verdict("distance", 100.0, ours, True) == said
+    assert verdict("distance", 100.0, ours, False) == "not comparable"
