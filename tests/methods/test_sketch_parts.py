@@ -1,0 +1,169 @@
+"""The sketch's rules, directions and file."""
+
+from __future__ import annotations
+
+import json
+import math
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from safetensors.torch import save_file
+from scipy import fft
+
+from dpot.errors import DataError
+from dpot.methods.sketch_directions import Moments, draw_directions, public_basis
+from dpot.methods.sketch_features import Layout, LearnedMap, LinearMap
+from dpot.methods.sketch_file import Release, Round
+from dpot.methods.sketch_rules import LEAST_KNOTS, LEAST_LINES, MOST_KNOTS, MOST_LINES, Plan, plan
+from dpot.models.feature_network import FeatureNetwork
+
+sizes = st.integers(2, 10**8)
+classes = st.integers(1, 200)
+mus = st.floats(1e-3, 50)
+
+
+@settings(max_examples=200, deadline=None)
+@given(sizes, classes, mus, st.booleans(), st.integers(1, 2), st.booleans())
+def test_every_plan_is_within_its_bounds(n: int, c: int, mu: float, images: bool, rounds: int, cuda: bool) -> None:
+    made = plan(n, c, mu, images, rounds, cuda)
+    for layout in (made.layout, made.second_layout):
+        assert LEAST_LINES <= layout.lines <= MOST_LINES
+        assert LEAST_KNOTS <= layout.knots <= MOST_KNOTS
+    shares = (made.norm_share, made.moment_share, made.first_share, made.second_share)
+    assert sum(shares) == pytest.approx(1)
+    assert all(0 < share < 1 for share in shares[:3])
+    assert (made.second_share > 0) == (rounds > 1 and c > 1)  # without classes there is nothing to learn from
+    assert made.per_class % 2 == 0
+    assert made.per_class >= 2
+    assert made.layout.planes == 0 or images
+    assert Plan.from_dict(json.loads(json.dumps(made.to_dict()))) == made
+    assert made.adapted(c, cuda) == made
+
+
+@settings(max_examples=100, deadline=None)
+@given(sizes, classes, mus, st.floats(1, 100))
+def test_more_signal_never_means_fewer_lines(n: int, c: int, mu: float, factor: float) -> None:
+    little, much = plan(n, c, mu, True), plan(n, c, mu * factor, True)
+    assert much.layout.lines >= little.layout.lines
+    assert much.low_noise or not little.low_noise
+    assert much.count_deviation(mu * factor) <= little.count_deviation(mu) * (1 + 1e-9)
+
+
+@pytest.mark.parametrize("shape", [(1, 8, 8), (3, 9, 7), (1, 28, 28)])
+def test_the_public_basis_is_the_orthonormal_cosine_transform(shape: tuple[int, int, int]) -> None:
+    basis = public_basis(shape).double()
+    torch.testing.assert_close(basis @ basis.T, torch.eye(len(basis), dtype=torch.float64), atol=1e-5, rtol=0)
+    most = math.isqrt(200 // shape[0])  # per axis: 200 functions at most
+    image = np.random.default_rng(0).random(shape)
+    lowest = fft.dctn(image, axes=(1, 2), norm="ortho")[:, :most, :most]
+    np.testing.assert_allclose(basis.numpy() @ image.ravel(), lowest.ravel(), atol=1e-5)
+
+
+@pytest.mark.parametrize("shape", [(1, 8, 8), (1, 27, 31), (3, 32, 32), (5, 1, 1), (300, 1, 1)])
+@pytest.mark.parametrize("low_noise", [False, True])
+def test_directions_are_unit_rows_of_the_layout(shape: tuple[int, int, int], low_noise: bool) -> None:
+    basis = public_basis(shape)
+    size = len(basis)
+    moments = Moments(basis, torch.zeros(size), torch.diag(torch.linspace(1, 0.01, size)), 0.001)
+    layout = Layout(60, 6, 5)
+    drawn = draw_directions(shape, layout, moments, low_noise, torch.Generator().manual_seed(0))
+    assert drawn.shape == (layout.lines + 2 * layout.planes, shape[0] * shape[1] * shape[2])
+    torch.testing.assert_close(drawn.norm(dim=1), torch.ones(len(drawn)), atol=1e-3, rtol=0)
+
+
+def test_principal_directions_stand_out_of_the_noise() -> None:
+    basis = public_basis((1, 8, 8))
+    size = len(basis)
+    planted = torch.zeros(size)
+    planted[3] = 1
+    random = torch.Generator().manual_seed(0)
+    noise = torch.randn(size, size, generator=random) * 0.01
+    covariance = torch.outer(planted, planted) * 4 + (noise + noise.T) / 2**0.5
+    directions, variances = Moments(basis, torch.zeros(size), covariance, 0.01).principal()
+    assert abs(float(directions[0] @ basis[3])) > 0.99
+    assert float(variances[0]) == pytest.approx(4, rel=0.05)
+    assert len(directions) == 4  # the one that stands out, and never fewer than four
+
+
+def test_places_are_the_projections_centre_and_deviation() -> None:
+    basis = public_basis((1, 8, 8))
+    random = torch.Generator().manual_seed(1)
+    mix = torch.randn(len(basis), len(basis), generator=random) / 8
+    sample = torch.randn(20_000, len(basis), generator=random) @ mix + 1
+    moments = Moments(basis, sample.mean(0), torch.cov(sample.T), 0.0)
+    directions = torch.nn.functional.normalize(torch.randn(20, 64, generator=random), dim=1)
+    centre, deviation = moments.place(directions)
+    projected = sample @ basis @ directions.T
+    torch.testing.assert_close(centre, projected.mean(0), atol=1e-3, rtol=0)
+    torch.testing.assert_close(deviation, projected.std(0), rtol=0.01, atol=0.01)
+
+
+def a_release() -> Release:
+    torch.manual_seed(0)
+    shape, count = (1, 6, 6), 2
+    made = plan(1000, count, 2.0, True, cuda=False)
+    layout = Layout(5, 4, 2, 3)
+    linear = LinearMap.of(
+        torch.nn.functional.normalize(torch.randn(9, 36), dim=1), torch.rand(9), torch.rand(9) + 0.1, layout, 255
+    )
+    network = FeatureNetwork("dense", shape, count).eval()
+    learned = LearnedMap([network], torch.randn(100, 5), torch.randn(5))
+    facts = {"networks": ["dense"], "shape": list(shape), "classes": count}
+    second = Layout(5, 4)
+    return Release(
+        shape=shape,
+        classes=count,
+        records=1000,
+        counts=torch.tensor([990.0, 10.0], dtype=torch.float64),
+        rounds=[
+            Round("linear", linear, layout, torch.randint(-9, 9, (count, layout.bins)), {"grid": 255}),
+            Round("learned", learned, second, torch.randint(-9, 9, (count, second.bins)), facts),
+        ],
+        plan=made,
+        deviation=4.0,
+        statement={"epsilon": 1.0},
+        extra={"class_names": ["a", "b"]},
+    )
+
+
+def test_a_release_comes_back_as_it_was_written(tmp_path: Path) -> None:
+    before = a_release()
+    before.save(tmp_path / "r.safetensors")
+    after = Release.load(tmp_path / "r.safetensors")
+    same = ("shape", "classes", "records", "plan", "deviation", "statement", "extra")
+    assert all(getattr(before, name) == getattr(after, name) for name in same)
+    assert torch.equal(before.counts, after.counts)
+    x = torch.rand(11, 36)
+    for one, two in zip(before.rounds, after.rounds, strict=True):
+        assert torch.equal(one.noisy, two.noisy)
+        assert one.layout == two.layout
+        assert torch.equal(one.record_map.exactly(x), two.record_map.exactly(x))
+        torch.testing.assert_close(one.record_map(x), two.record_map(x))
+
+
+def test_classes_hidden_by_the_noise_have_no_share() -> None:
+    release = a_release()
+    assert release.uncertain == [1]
+    assert release.shares.tolist() == [1.0, 0.0]
+    sure = replace(release, deviation=1.0)
+    assert sure.uncertain == []
+    assert sure.shares.tolist() == [0.99, 0.01]
+
+
+def test_files_that_are_no_release_are_refused_by_name(tmp_path: Path) -> None:
+    whole = tmp_path / "r.safetensors"
+    a_release().save(whole)
+    blob = whole.read_bytes()
+    save_file({"x": torch.ones(2)}, tmp_path / "other")
+    save_file({"x": torch.ones(2)}, tmp_path / "empty", metadata={"sketch": "{}"})
+    (tmp_path / "cut").write_bytes(blob[: len(blob) // 2])
+    (tmp_path / "noise").write_bytes(b"\x07" * 500)
+    (tmp_path / "newer").write_bytes(blob.replace(b'\\"version\\": 1', b'\\"version\\": 9'))
+    for name in ("other", "empty", "cut", "noise", "newer", "missing"):
+        with pytest.raises(DataError, match=name):
+            Release.load(tmp_path / name)
