@@ -40,7 +40,7 @@ class ComparedCell:
 
 
 def verdict(metric: str, published: float | None, ours: float | None, comparable: bool) -> str:
-    """within: 2 points of accuracy, 10% of a FID, 3% of a distance, 1% of anything else; else better or outside."""
+    """within: 2 points of accuracy, 10% of a FID or gap, 3% of a distance, 1% of the rest; else better or outside."""
     if ours is None:
         return "published only" if published is not None else "missing"
     if not comparable:
@@ -52,6 +52,8 @@ def verdict(metric: str, published: float | None, ours: float | None, comparable
         return "within" if abs(difference) <= 2 else ("better" if difference > 0 else "outside")
     if metric == "fid":
         return "within" if abs(difference) <= 0.1 * published else ("better" if difference < 0 else "outside")
+    if metric == "gap":  # printed with two decimals, often 0
+        return "within" if abs(difference) <= max(0.1 * published, 0.005) else "outside"
     share = 0.03 if metric == "distance" else 0.01  # a distance between samples depends on the draw
     return "within" if abs(difference) <= share * abs(published) else "outside"
 

@@ -104,3 +104,8 @@ def test_noisy_rows_follow_their_law():
 def test_a_distance_is_held_to_three_percent(ours, said):
     assert verdict("distance", 100.0, ours, True) == said
     assert verdict("distance", 100.0, ours, False) == "not comparable"
+
+
+@pytest.mark.parametrize(("ours", "said"), [(1e-15, "within"), (0.004, "within"), (0.02, "outside")])
+def test_a_gap_of_nothing_allows_for_rounding(ours, said):
+    assert verdict("gap", 0.0, ours, True) == said
