@@ -48,8 +48,8 @@ def attack_on_fed_wad(context: Context) -> Figure:
     pictures = {
         "ab": picture(scene, outcomes, data.shape),
         "c": lines(
-            [("distance between two kinds of images", "ε of each party (δ = 1e-5)", "relative error", curves, "xy")],
-            "Figure 1 (c): the error of a distance under an ε; methods without noise have none",
+            [("digits against clothes", "ε of each party (δ = 1e-5)", "relative error", curves, "xy")],
+            "Figure 1 (c): error under an ε",
         ),
     }
     note = (
