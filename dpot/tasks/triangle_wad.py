@@ -98,7 +98,7 @@ class TriangleWadFigures(Task):
         number = str(cfg.figure)
         figure = known[number](Context(cfg, config.instantiate(cfg.profile, "profile")))
         folder = Path(cfg.output_root) / "triangle_wad"
-        names = {name: f"figure{number}{name}.png" for name in figure.pictures}
+        names = {name: f"figure{number}{name and '_' + name}.png" for name in figure.pictures}
         for name, picture in figure.pictures.items():
             write_atomically(folder / names[name], picture)
         files = [*names.values(), f"figure{number}.md", f"figure{number}.json"]
