@@ -54,10 +54,11 @@ class Release:
 
     @property
     def shares(self) -> Tensor:
-        """What part of the records each class has; uncertain classes have none."""
-        counts = self.counts.double().clone()
-        counts[self.uncertain] = 0
-        return counts / counts.sum()
+        """What part of the records each class has; uncertain classes have none, unless all are."""
+        counts = self.counts.double().clamp(min=0)
+        certain = torch.where(self.counts < CERTAIN * self.deviation, 0, counts)
+        chosen = certain if certain.any() else counts
+        return chosen / chosen.sum()
 
     def save(self, path: Path) -> None:
         """Write it, whole or not at all."""

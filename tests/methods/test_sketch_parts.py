@@ -153,6 +153,8 @@ def test_classes_hidden_by_the_noise_have_no_share() -> None:
     sure = replace(release, deviation=1.0)
     assert sure.uncertain == []
     assert sure.shares.tolist() == [0.99, 0.01]
+    lost = replace(release, deviation=1000.0)
+    assert lost.shares.tolist() == [0.99, 0.01]  # better than none at all; the remark names both
 
 
 def test_files_that_are_no_release_are_refused_by_name(tmp_path: Path) -> None:

@@ -1,0 +1,130 @@
+"""task=synthesize end to end: folders, tables and known data sets, with everything it leaves behind."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import pytest
+from PIL import Image
+
+from dpot import Synthesizer
+from dpot.errors import DpotError, UsageError
+from dpot.launch import compose_config, run
+
+SMALL = ["task=synthesize", "profile=smoke", "profile.steps=4", "device=cpu", "loss.rounds=1", "generator.width=4"]
+SMALL += ["privacy.epsilon=10", "classifier.kinds=[logreg]"]
+RNG = np.random.default_rng(0)
+
+
+def synthesize(tmp_path: Path, *overrides: str) -> dict[str, Any]:
+    return run(compose_config([*SMALL, f"output_root={tmp_path / 'out'}", *overrides])).data
+
+
+@pytest.fixture
+def photos(tmp_path: Path) -> Path:
+    """Two classes of small colour photographs of different sizes."""
+    for index in range(80):
+        folder = tmp_path / "photos" / ("cat" if index % 2 else "dog")
+        folder.mkdir(parents=True, exist_ok=True)
+        height, width = 8 + index % 3, 12 - index % 4
+        Image.fromarray(RNG.integers(0, 256, (height, width, 3), dtype=np.uint8)).save(folder / f"{index}.png")
+    return tmp_path / "photos"
+
+
+def test_a_folder_of_images_becomes_a_synthetic_folder(tmp_path: Path, photos: Path) -> None:
+    record = synthesize(tmp_path, f"dataset.path={photos}", "dataset.size=8", "task.count=30")
+    files = {name: Path(place) for name, place in record["files"].items()}
+    made = sorted(files["synthetic"].rglob("*.png"))
+    assert len(made) == 30
+    assert {place.parent.name for place in made} == {"cat", "dog"}
+    assert Image.open(made[0]).size == (8, 8)
+    assert Image.open(made[0]).mode == "RGB"
+    assert Image.open(files["samples"]).size[0] > 80
+    privacy = record["privacy"]
+    assert privacy["rigorous"]
+    assert privacy["epsilon"] <= 10
+    assert privacy["releases"] == 4  # one round: lengths, mean, second moments, bins
+    assert json.loads(files["statement_data"].read_text())["epsilon"] == privacy["epsilon"]
+    assert "discrete Gaussian" in files["statement_page"].read_text()
+    uncovered = " ".join(privacy["not_covered"])
+    assert "utility report: its scores were computed on 8 held-out records" in uncovered
+    assert "not covered by ε" in files["utility"].read_text()
+    assert 0 <= record["metrics"]["logreg"]["mean"] <= 100
+    assert set(record["metrics"]["classes"]["noisy_counts"]) == {"cat", "dog"}
+    loaded = Synthesizer.load(files["release"], device="cpu")
+    images, labels = loaded.sample(3)
+    assert images.shape == (3, 8, 8, 3)
+    assert set(labels) <= {"cat", "dog"}
+    assert synthesize(tmp_path, f"dataset.path={photos}", "dataset.size=8", "task.count=30") == record  # on record
+
+
+def test_without_a_utility_report_nothing_is_computed_on_held_out_records(tmp_path: Path, photos: Path) -> None:
+    record = synthesize(tmp_path, f"dataset.path={photos}", "dataset.size=8", "task.utility=false", "task.format=npz")
+    assert set(record["metrics"]) == {"classes", "training"}
+    assert "utility" not in record["files"]
+    assert "utility report" not in " ".join(record["privacy"]["not_covered"])
+    with np.load(record["files"]["synthetic"]) as made:
+        assert made["x"].shape == (72, 8, 8, 3)
+        assert set(made["y"]) <= {"cat", "dog"}
+
+
+def test_a_table_becomes_a_table(tmp_path: Path) -> None:
+    given = pd.DataFrame(
+        {
+            "age": RNG.integers(18, 80, 300),
+            "work": RNG.choice(["state", "private"], 300),
+            "pay": RNG.random(300).round(3),
+            "income": RNG.choice(["low", "high"], 300),
+        }
+    )
+    given.to_csv(tmp_path / "people.csv", index=False)
+    own = ["dataset=table", f"dataset.path={tmp_path / 'people.csv'}", "dataset.label=income"]
+    record = synthesize(
+        tmp_path, *own, "dataset.bounds={age:[0,100],pay:[0,1]}", "dataset.categories={work:[state,private,none]}"
+    )
+    made = pd.read_csv(record["files"]["synthetic"])
+    assert list(made.columns) == list(given.columns)
+    assert len(made) == 270
+    assert made["age"].dtype == np.int64
+    assert made["age"].between(0, 100).all()
+    assert set(made["work"]) <= {"state", "private", "none"}
+    assert set(made["income"]) <= {"low", "high"}
+    with pytest.raises(UsageError, match=r"dataset\.bounds"):
+        synthesize(tmp_path, "dataset=table", f"dataset.path={_numbers(tmp_path)}", "dataset.label=null")
+
+
+def _numbers(tmp_path: Path) -> Path:
+    pd.DataFrame({"a": [1.0, 2.0, 3.0], "b": [1, 2, 3]}).to_csv(tmp_path / "n.csv", index=False)
+    return tmp_path / "n.csv"
+
+
+def test_a_known_data_set_with_two_rounds(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("dpot.methods.sketch_fit.NETWORK_STEPS_ON_CPU", 2)
+    monkeypatch.setattr("dpot.methods.sketch.SYNTHETIC_ON_CPU", 200)
+    record = synthesize(tmp_path, "dataset=digits", "dataset.size=8", "loss.rounds=2", "task.count=50")
+    assert record["privacy"]["releases"] == 5
+    assert record["metrics"]["training"]["steps"] == 4
+    with np.load(record["files"]["synthetic"]) as made:
+        assert made["x"].shape == (50, 8, 8)
+    folder = Path(record["files"]["synthetic"]).parent
+    assert not list(folder.rglob("step-*"))  # checkpoints are gone: they hold the states of generators
+
+
+@pytest.mark.parametrize(
+    ("overrides", "words"),
+    [
+        (["loss=dp_merf"], "works with loss=sketch"),
+        (["privacy=none"], "needs a budget"),
+        (["task.format=csv"], "images as png or npz"),
+        (["dataset=gaussians"], "needs images or a table"),
+    ],
+)
+def test_refused(tmp_path: Path, photos: Path, overrides: list[str], words: str) -> None:
+    path = [] if "dataset=gaussians" in overrides else [f"dataset.path={photos}", "dataset.size=8"]
+    small = ["task=synthesize", "profile=smoke", "device=cpu", f"output_root={tmp_path}"]
+    with pytest.raises(DpotError, match=words):
+        run(compose_config([*small, *path, *overrides]))
