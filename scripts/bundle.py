@@ -27,7 +27,6 @@ PACKAGES = {
     "transport": ["pot", "geomloss"],
     "learning": ["opacus", "opt-einsum", "pytorch-fid", "safetensors", "filelock", "packaging"],
     "test": ["pytest", "iniconfig", "pluggy", "hypothesis", "sortedcontainers", "mpmath"],
-    "exact-noise": ["opendp"],  # 160 MB: only count releases with the exact discrete Gaussian need it
     "tracking": ["wandb"],
     "tables": ["pyarrow"],
 }

@@ -3,7 +3,6 @@
 import math
 
 import numpy as np
-import opendp.prelude as opendp
 import pytest
 import torch
 from scipy import stats
@@ -104,6 +103,7 @@ def test_discrete_gaussian_law(seed: int | None, sigma: float) -> None:
 
 def test_opendps_own_guarantee_is_the_event_we_charge() -> None:
     """OpenDP's privacy map is ρ-zCDP, ρ = Δ²/2σ²: the Rényi curve of our event is ρ·α."""
+    opendp = pytest.importorskip("opendp.prelude")
     opendp.enable_features("contrib")
     space = opendp.vector_domain(opendp.atom_domain(T="i64")), opendp.l2_distance(T="f64")
     rho = opendp.m.make_gaussian(*space, scale=7.0).map(d_in=math.sqrt(12))
