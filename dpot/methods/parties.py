@@ -149,7 +149,7 @@ class Distance(ABC):
     def estimate(self, first: Party, second: Party, random: torch.Generator, budget: Budget) -> Estimate:
         """Run the protocol. `random` follows the seed of the experiment, privacy noise never does."""
 
-    def fit(self, problem: Any) -> Any:
+    def prepare(self, problem: Any) -> Any:
         """It trains nothing."""
         raise UsageError(f"{type(self).__name__} compares two parties and trains nothing: use task=distance")
 

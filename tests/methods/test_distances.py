@@ -127,4 +127,4 @@ def test_wrong_parties_are_refused():
     with pytest.raises(UsageError, match="points"):
         Party("mu", torch.zeros(0, 3))
     with pytest.raises(UsageError, match="task=distance"):
-        DirectWad().fit(None)
+        DirectWad().prepare(None)
