@@ -56,8 +56,8 @@ SYNTHETIC, SYNTHETIC_ON_CPU = 60_000, 5_000  # records that the second round's n
 class Sketch(Method):
     """Release and fit. Everything is set by rule (sketch_rules.py) from the records' number, classes and shape and ε.
 
-    What is given here replaces a rule, for ablations: lines, knots, planes, shares, steps, rounds. principal=false
-    takes public directions in the place of principal ones; cumulated weighs the cumulated bins against the plain ones.
+    What is given here replaces a rule, for ablations: lines, knots, planes, shares, steps, rounds, which directions
+    (sketch_directions.py), hard bins in the place of soft ones; cumulated weighs cumulated bins against plain ones.
     """
 
     def __init__(
@@ -66,7 +66,8 @@ class Sketch(Method):
         lines: Count | None = None,
         knots: Count | None = None,
         planes: NonNegativeInt | None = None,
-        principal: bool = True,
+        directions: str = "mixed",
+        hard: bool = False,
         second_share: Fraction | None = None,
         steps: Count | None = None,
         second_steps: Count | None = None,
@@ -78,7 +79,7 @@ class Sketch(Method):
     ) -> None:
         self.rounds, self.lines, self.knots, self.planes = rounds, lines, knots, planes
         self.second_share, self.steps, self.second_steps = second_share, steps, second_steps
-        self.principal, self.step_factor, self.cumulated = principal, step_factor, cumulated
+        self.directions, self.hard, self.step_factor, self.cumulated = directions, hard, step_factor, cumulated
         self.learning_rate, self.second_learning_rate, self.ema = learning_rate, second_learning_rate, ema
         self.release: Release | None = None
 
@@ -133,6 +134,7 @@ class Sketch(Method):
             lines=self.lines or made.layout.lines,
             knots=self.knots or made.layout.knots,
             planes=made.layout.planes if self.planes is None else self.planes,
+            hard=self.hard,
         )
         second = made.second_share if self.second_share is None or not made.second_share else self.second_share
         steps = self.steps or round(self.step_factor * made.steps)
@@ -153,7 +155,7 @@ class Sketch(Method):
             sums = sketcher.moments(bound, (for_mean, for_square))
             moments = read_moments(sums, sketcher.shape, bound, for_square)
             directions = draw_directions(
-                sketcher.shape, plan.layout, moments, plan.low_noise, problem.random, self.principal
+                sketcher.shape, plan.layout, moments, plan.low_noise, problem.random, self.directions
             )
             record_map = LinearMap.of(directions, *moments.place(directions), plan.layout, sketcher.grid)
             return record_map.tensors() | {"noisy": sketcher.bins(record_map, plan.layout, for_bins)}

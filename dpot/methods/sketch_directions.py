@@ -5,17 +5,28 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 
+import numpy as np
 import torch
 from torch import Tensor
 
+from dpot.errors import UsageError
 from dpot.methods.sketch_features import Layout
-from dpot.transport.directions import ImageShape, localised_directions, smoothed_directions, unit_rows
+from dpot.transport.directions import (
+    ImageShape,
+    gabor_directions,
+    given_directions,
+    localised_directions,
+    smoothed_directions,
+    uniform_directions,
+    unit_rows,
+)
 
 # (smoothing, window) in pixels of a 28×28 image, and how many of the lines; window 0: all over the image
 FAMILIES = ((1.5, 4.0, 0.3), (1.0, 3.0, 0.3), (1.5, 0.0, 0.2))
 FAMILIES_LOW_NOISE = ((1.5, 4.0, 0.25), (1.0, 3.0, 0.25), (0.7, 2.0, 0.25), (1.5, 0.0, 0.1))
 PLANE_FAMILY = (1.0, 3.0)
 MARGIN = 4.0
+PUBLIC = ("public", "uniform", "smoothed", "localised", "gabor")
 MOST_FUNCTIONS = 200  # dimension of the public subspace the moments are released in
 MOST_PRINCIPAL = 100
 LEAST_DEVIATION = 0.005
@@ -74,31 +85,66 @@ def draw_directions(
     moments: Moments,
     low_noise: bool,
     random: torch.Generator,
-    principal: bool = True,
+    kind: str = "mixed",
 ) -> Tensor:
-    """(lines + 2·planes, d) unit directions: public ones for the kind of record, principal ones, mixtures of these.
+    """(lines + 2·planes, d) unit directions.
 
-    With principal=False the place of the last two is taken by further public ones.
+    mixed: public ones for the kind of record, principal ones, and mixtures of these. public: without the last two.
+    uniform, smoothed, localised, gabor, principal: lines of this kind only. Else the name of a file (.npy) with
+    directions of the user's own, (k, d); they must not be made from the private records.
     """
     device = moments.basis.device
     if is_table(shape):
         public, planes = _table_directions(shape[0], layout, random, device)
-        public = public if not principal else public[: layout.lines // 2]
+        public = public[: layout.lines // 2] if kind == "mixed" else public
     else:
-        families = FAMILIES_LOW_NOISE if low_noise else FAMILIES
-        whole = 1.0 if principal else sum(share for *_, share in families)
-        public = torch.cat(
-            [
-                image_directions(round(share / whole * layout.lines), shape, smoothing, window, random, device)
-                for smoothing, window, share in families
-            ]
-        )
+        public = _public_lines(shape, layout.lines, low_noise, random, device, kind)
         planes = _plane_directions(layout.planes, shape, random, device)
+    if kind == "uniform":
+        public = uniform_directions(layout.lines, math.prod(shape), random, device)
+    elif kind == "principal":
+        public = public[:0]
+    elif kind not in ("mixed", *PUBLIC):
+        public = _from_file(kind, math.prod(shape), layout.lines).to(device)
     left = max(0, layout.lines - len(public))
     found, variances = moments.principal()
     mixtures = torch.randn(max(0, left - len(found)), len(found), generator=random, device=device)
     mixed = unit_rows(mixtures * variances.pow(0.25)) @ found
     return torch.cat([torch.cat([found[:left], mixed, public])[: layout.lines], planes])
+
+
+def _public_lines(
+    shape: ImageShape, lines: int, low_noise: bool, random: torch.Generator, device: torch.device, kind: str
+) -> Tensor:
+    """Smooth and localised directions in the families' shares, or of one kind only."""
+    if kind == "gabor":
+        size = min(shape[1:])
+        margin = min(MARGIN * size / 28, (size - 1) / 2)
+        return gabor_directions(lines, shape, PLANE_FAMILY[1] * size / 28, margin, random, device)
+    families = [
+        (smoothing, window, share)
+        for smoothing, window, share in (FAMILIES_LOW_NOISE if low_noise else FAMILIES)
+        if kind not in ("smoothed", "localised") or bool(window) == (kind == "localised")
+    ]
+    whole = 1.0 if kind == "mixed" else sum(share for *_, share in families)
+    drawn = [
+        image_directions(round(share / whole * lines), shape, smoothing, window, random, device)
+        for smoothing, window, share in families
+    ]
+    return torch.cat(drawn)[:lines]
+
+
+def _from_file(path: str, size: int, lines: int) -> Tensor:
+    try:
+        rows = torch.from_numpy(np.load(path, allow_pickle=False)).float()
+    except (OSError, ValueError, TypeError) as error:
+        names = ", ".join(("mixed", *PUBLIC, "principal"))
+        raise UsageError(f"loss.directions={path}: choose from {names}, or name a .npy file ({error})") from None
+    if rows.dim() != 2 or rows.shape[1] != size or len(rows) < lines:
+        raise UsageError(
+            f"loss.directions={path}: it holds {tuple(rows.shape)}, not {lines} or more directions of {size} numbers"
+        )
+    return given_directions(rows[:lines])
 
 
 def image_directions(

@@ -33,6 +33,7 @@ class Layout:
     knots: int
     planes: int = 0
     plane_knots: int = 8
+    hard: bool = False  # records are counted at the nearest knot; generated ones always softly, to have derivatives
 
     @property
     def pieces(self) -> int:
@@ -69,7 +70,7 @@ class Layout:
 
     def count(self, counts: Tensor, positions: Tensor, labels: Tensor) -> None:
         """Add the records at (records, positions) to counts (classes, bins) of whole numbers."""
-        lines, across, along = self._split(positions)
+        lines, across, along = self._split(positions.round() if self.hard else positions)
         edge = self.lines * self.knots
         classes = len(counts)
         on_lines = counts.new_zeros(classes, self.lines, self.knots)

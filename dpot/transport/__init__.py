@@ -10,6 +10,7 @@
 """
 
 from dpot.transport.directions import (
+    gabor_directions,
     given_directions,
     localised_directions,
     smoothed_directions,
@@ -55,6 +56,7 @@ __all__ = [
     "fourier_features",
     "fourier_frequencies",
     "fresh_rows",
+    "gabor_directions",
     "gaussian_smoothed_sliced_wasserstein_power",
     "given_directions",
     "interpolating_measure",

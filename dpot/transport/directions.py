@@ -61,13 +61,42 @@ def localised_directions(
     """
     _positive(window, "window")
     _, height, width = shape
-    if not 0 <= 2 * margin <= min(height, width) - 1:
-        raise UsageError(f"margin={margin} leaves no room for a centre in a {height}×{width} image")
+    _room(margin, height, width)
     noise = _smoothed_noise(k, shape, smoothing, generator, device, dtype)
     corner = torch.rand(k, 2, generator=generator, device=device, dtype=dtype)
     rows = _bump(height, corner[:, 0], margin, window)
     columns = _bump(width, corner[:, 1], margin, window)
     return unit_rows((noise * rows[:, None, :, None] * columns[:, None, None, :]).flatten(1))
+
+
+def gabor_directions(
+    k: int,
+    shape: ImageShape,
+    window: float,
+    margin: float = 0.0,
+    generator: torch.Generator | None = None,
+    device: torch.device | str = "cpu",
+    dtype: torch.dtype = torch.float32,
+) -> Tensor:
+    """k image directions that look for one edge or stripe each: a wave under a Gaussian window, less its mean there.
+
+    u ∝ (cos(2π⟨f, pixel - c⟩ + φ) - m)·exp(-‖pixel - c‖²/2w²), with the centre c as in `localised_directions`, the
+    phase φ uniform, and f in a uniform direction with 1/(8w) to 1/(2w) cycles per pixel: half a wave to four in the
+    four windows that matter. m makes u orthogonal to a constant image. The same wave in every channel.
+    """
+    _positive(window, "window")
+    channels, height, width = shape
+    _room(margin, height, width)
+    drawn = torch.rand(_count(k, "k"), 5, generator=generator, device=device, dtype=dtype)
+    rows, columns = _bump(height, drawn[:, 0], margin, window), _bump(width, drawn[:, 1], margin, window)
+    bump = rows[:, :, None] * columns[:, None, :]
+    angle, speed = math.pi * drawn[:, 2], (1 + 3 * drawn[:, 3]) / (8 * window)
+    along_rows = _offset(height, drawn[:, 0], margin) * (speed * angle.sin())[:, None]
+    along_columns = _offset(width, drawn[:, 1], margin) * (speed * angle.cos())[:, None]
+    wave = along_rows[:, :, None] + along_columns[:, None, :] + drawn[:, 4, None, None]
+    wave = torch.cos(2 * math.pi * wave)
+    mean = (wave * bump).sum((1, 2), keepdim=True) / bump.sum((1, 2), keepdim=True)
+    return unit_rows(((wave - mean) * bump).flatten(1).repeat(1, channels))
 
 
 def given_directions(directions: Tensor) -> Tensor:
@@ -112,9 +141,18 @@ def _gaussian_matrix(size: int, smoothing: float, device: torch.device | str, dt
 
 def _bump(size: int, corner: Tensor, margin: float, window: float) -> Tensor:
     """(k, size) Gaussian windows around centres margin + corner·(size - 1 - 2·margin), corner in [0, 1)."""
+    return torch.exp(-(_offset(size, corner, margin) ** 2) / (2 * window**2))
+
+
+def _offset(size: int, corner: Tensor, margin: float) -> Tensor:
+    """(k, size) distances of the pixels of a row or column from those centres."""
     centre = margin + corner * (size - 1 - 2 * margin)
-    position = torch.arange(size, device=corner.device, dtype=corner.dtype)
-    return torch.exp(-((position - centre[:, None]) ** 2) / (2 * window**2))
+    return torch.arange(size, device=corner.device, dtype=corner.dtype) - centre[:, None]
+
+
+def _room(margin: float, height: int, width: int) -> None:
+    if not 0 <= 2 * margin <= min(height, width) - 1:
+        raise UsageError(f"margin={margin} leaves no room for a centre in a {height}×{width} image")
 
 
 def _normal(

@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from safetensors.torch import save_file
 from scipy import fft
 
-from dpot.errors import DataError
+from dpot.errors import DataError, UsageError
 from dpot.methods.sketch_directions import Moments, draw_directions, public_basis
 from dpot.methods.sketch_features import Layout, LearnedMap, LinearMap
 from dpot.methods.sketch_file import Release, Round
@@ -74,6 +74,47 @@ def test_directions_are_unit_rows_of_the_layout(shape: tuple[int, int, int], low
     drawn = draw_directions(shape, layout, moments, low_noise, torch.Generator().manual_seed(0))
     assert drawn.shape == (layout.lines + 2 * layout.planes, shape[0] * shape[1] * shape[2])
     torch.testing.assert_close(drawn.norm(dim=1), torch.ones(len(drawn)), atol=1e-3, rtol=0)
+
+
+@pytest.mark.parametrize("kind", ["public", "uniform", "smoothed", "localised", "gabor", "principal"])
+@pytest.mark.parametrize("shape", [(1, 8, 8), (3, 16, 12), (6, 1, 1)])
+def test_directions_of_one_kind(kind: str, shape: tuple[int, int, int]) -> None:
+    basis = public_basis(shape)
+    moments = Moments(basis, torch.zeros(len(basis)), torch.diag(torch.linspace(1, 0.01, len(basis))), 0.001)
+    layout = Layout(48, 6, 4)
+    drawn = draw_directions(shape, layout, moments, True, torch.Generator().manual_seed(0), kind)
+    assert drawn.shape == (56, math.prod(shape))
+    torch.testing.assert_close(drawn.norm(dim=1), torch.ones(56), atol=1e-3, rtol=0)
+    inside = (drawn[:48] @ basis.T).norm(dim=1)
+    if kind == "principal":  # they never leave the subspace the moments live in
+        torch.testing.assert_close(inside, torch.ones(48), atol=1e-3, rtol=0)
+
+
+def test_directions_of_a_file(tmp_path: Path) -> None:
+    basis = public_basis((1, 8, 8))
+    moments = Moments(basis, torch.zeros(len(basis)), torch.eye(len(basis)), 0.001)
+    rows = np.random.default_rng(0).standard_normal((60, 64))
+    np.save(tmp_path / "own.npy", rows)
+
+    def drawn(path: Path, lines: int) -> torch.Tensor:
+        return draw_directions((1, 8, 8), Layout(lines, 6), moments, False, torch.Generator(), str(path))
+
+    wanted = rows[:50] / np.linalg.norm(rows[:50], axis=1, keepdims=True)
+    np.testing.assert_allclose(drawn(tmp_path / "own.npy", 50).numpy(), wanted, atol=1e-6)
+    with pytest.raises(UsageError, match="70 or more"):
+        drawn(tmp_path / "own.npy", 70)
+    with pytest.raises(UsageError, match="gabor"):
+        drawn(tmp_path / "gabour", 50)
+
+
+def test_hard_bins_are_plain_histograms() -> None:
+    layout = Layout(3, 5, hard=True)
+    positions = torch.rand(200, 3, dtype=torch.float64) * 6 - 1
+    counts = torch.zeros(1, layout.bins, dtype=torch.int64)
+    layout.count(counts, positions, torch.zeros(200, dtype=torch.int64))
+    for line in range(3):
+        nearest = np.clip(np.rint(positions[:, line].numpy()), 0, 4).astype(int)
+        assert counts.view(3, 5)[line].tolist() == (256 * np.bincount(nearest, minlength=5)).tolist()
 
 
 def test_principal_directions_stand_out_of_the_noise() -> None:

@@ -6,7 +6,13 @@ import pytest
 import torch
 
 from dpot.errors import UsageError
-from dpot.transport import given_directions, localised_directions, smoothed_directions, uniform_directions
+from dpot.transport import (
+    gabor_directions,
+    given_directions,
+    localised_directions,
+    smoothed_directions,
+    uniform_directions,
+)
 
 SHAPE = (1, 28, 28)
 
@@ -22,6 +28,8 @@ def generator(seed=0):
         lambda g: smoothed_directions(64, SHAPE, 1.5, g),
         lambda g: smoothed_directions(64, (3, 8, 12), 0.0, g),
         lambda g: localised_directions(64, SHAPE, 1.0, 3.0, 4.0, g),
+        lambda g: gabor_directions(64, SHAPE, 3.0, 4.0, g),
+        lambda g: gabor_directions(64, (3, 9, 12), 2.0, 0.0, g),
     ],
 )
 def test_rows_have_unit_length_and_follow_the_generator(sample):
@@ -61,6 +69,19 @@ def test_localised_directions_keep_their_energy_in_the_window_and_off_the_margin
     assert centre.min() > 6
     assert centre.max() < 21
     assert centre.std() > 1  # centres move
+
+
+def test_gabor_directions_see_no_constant_and_one_frequency():
+    window = 3.0
+    drawn = gabor_directions(200, SHAPE, window, 6.0, generator()).view(200, 28, 28).double()
+    assert float(drawn.sum((1, 2)).abs().max()) < 1e-4
+    power = torch.fft.fft2(drawn).abs().square()
+    cycles = torch.fft.fftfreq(28, dtype=torch.float64)
+    speed = (cycles[:, None] ** 2 + cycles[None, :] ** 2).sqrt()
+    mean = (power * speed).sum((1, 2)) / power.sum((1, 2))
+    # waves of 1/8w to 1/2w cycles a pixel, widened by the window's own spectrum of about 1/(2πw)
+    assert float(mean.min()) > 1 / (8 * window)
+    assert float(mean.max()) < 1 / (2 * window) + 1 / (2 * math.pi * window)
 
 
 def test_given_directions_are_scaled_and_keep_zero_rows():
