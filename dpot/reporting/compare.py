@@ -39,8 +39,11 @@ class ComparedCell:
         return None if self.ours is None or self.published is None else self.ours - self.published
 
 
+BOUNDS = "2 points of accuracy, 10% of a FID or gap, 3% of a distance, 1% of the rest"  # what `within` means
+
+
 def verdict(metric: str, published: float | None, ours: float | None, comparable: bool) -> str:
-    """within: 2 points of accuracy, 10% of a FID or gap, 3% of a distance, 1% of the rest; else better or outside."""
+    """within BOUNDS; else better or outside."""
     if ours is None:
         return "published only" if published is not None else "missing"
     if not comparable:

@@ -7,6 +7,7 @@ attacks. Pages are Jinja templates in templates/; what stands in them was read b
 from __future__ import annotations
 
 import hashlib
+import re
 import shutil
 import time
 from collections import Counter
@@ -18,7 +19,7 @@ from markupsafe import Markup
 
 from dpot import __version__
 from dpot.record import commit_of_code, write_atomically
-from dpot.reporting import markup, pieces, published, tables
+from dpot.reporting import compare, markup, pieces, published, tables
 from dpot.reporting.charts import Bar, bars, share
 from dpot.reporting.gather import PICTURES, VERDICTS, Gathered, SheetState
 
@@ -53,6 +54,7 @@ class Site:
             ours_text=tables.ours_text,
             difference_text=tables.difference_text,
             kinds=CLAIM_KINDS,
+            bounds=compare.BOUNDS,
             verdicts=VERDICTS,
             version=__version__,
             commit=commit_of_code()[0],
@@ -335,6 +337,10 @@ def _audits(site: Site) -> None:
 
 
 def _attacks(site: Site) -> None:
+    """Runs of task=attack, and the figures whose title speaks of attacks."""
     claims = [c for c in site.gathered.claims if c["paper"] == "triangle_wad"]
     documents = [pieces.of_record(site, r) for r in site.gathered.attacks]
+    for state in ordered(site.gathered):
+        if re.search(r"\b(attack|invert|recover)", state.sheet.title):
+            documents += [pieces.of_document(site, d) for d in state.documents]
     site.page("attacks.html", "attacks.html", title="Attacks", documents=documents, claims=claims)

@@ -22,10 +22,12 @@ STYLE = {
 
 
 def number(value: float | None, metric: str = "accuracy") -> str:
-    """As the papers print it: one decimal for accuracies and FIDs, three for the rest."""
+    """As the papers print it: one decimal for accuracies and FIDs, three for the rest, fewer where they say nothing."""
     if value is None:
         return "–"
-    return f"{value:.1f}" if metric in ("accuracy", "fid") else f"{value:.3f}"
+    if metric in ("accuracy", "fid"):
+        return f"{value:.1f}"
+    return f"{value:.3f}" if abs(value) < 1000 else f"{value:.0f}" if abs(value) < 1e6 else f"{value:.3g}"
 
 
 def ours_text(cell: ComparedCell) -> str:

@@ -78,8 +78,7 @@ def test_every_committed_result_is_in_it(report):
     assert not [picture.name for picture in pictures if picture.read_bytes() not in copied]
     for state in gathered.sheets:
         assert (folder / f"{state.key}.html").exists()
-        for run in state.runs:
-            assert run.command.startswith("dpot ")
+        assert all(one.command.startswith("dpot ") for one in state.runs)
 
 
 def test_numbers_of_the_pages_are_those_of_the_records(report):
