@@ -35,6 +35,15 @@ def test_sound_methods_stand_and_their_controls_behave(tmp_path, method, seed):
     assert kept["provenance"]["seed"] == seed
 
 
+def test_a_claim_beyond_reach_is_audited_and_said_to_be_so(tmp_path, caplog):
+    data = audited(tmp_path, *METHODS["dp_swd"], "privacy.epsilon=10", "task.replays=1").data
+    assert "can refute no more than" in caplog.text
+    assert data["controls"]["positive"]["reach"] < 10
+    assert data["controls"]["positive"]["caught"]
+    assert data["lower_bound"] <= data["claimed_epsilon"] == pytest.approx(10, rel=1e-3)
+    assert data["passed"]
+
+
 def test_what_the_paper_ran_is_refuted(tmp_path):
     """Raw rows move by up to 32 and are priced as 1: the guesses alone refute the ε."""
     paper = ["loss=dp_swd_paper", "privacy.mode=paper", "privacy.bound=clt"]
@@ -68,7 +77,6 @@ def test_a_gradient_that_is_not_clipped_is_found_by_the_replay(tmp_path, monkeyp
     ("overrides", "words"),
     [
         (["loss=swd"], "cannot be audited"),
-        (["privacy.epsilon=10"], "can refute no more than"),
         (["privacy.epsilon=null"], "needs a claim"),
         (["task.guesses=300"], "only 200 canaries"),
         (["task.canaries=2000"], "at most 1023"),
