@@ -18,7 +18,7 @@ from dpot.transport.otdd import Statistics, augmented
 
 NoiseLaw = Literal["normal", "cut"]
 NOISE_MEAN = {"normal": 2.0, "cut": 1.5}  # of the noisy rows: stated in TriangleWad, and fitted to its Table 1
-MOST_POINTS = {"smoke": 40, "quick": 200, "short": 500}  # of a party, below the paper profile
+MOST_POINTS = {"smoke": 40, "quick": 100, "short": 500}  # of a party, below the paper profile
 
 
 @dataclass(frozen=True)
