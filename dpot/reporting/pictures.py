@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from dpot.record import Record
-from dpot.reporting.sheets import Sheet
+from dpot.reporting.sheets import Column, Sheet
 
 
 @dataclass(frozen=True)
@@ -55,7 +55,10 @@ def curves(sheet: Sheet, panels: Sequence[Panel]) -> bytes:
     """Each metric over an axis: the last word of a row is its place there, the words before it name the curve."""
     from matplotlib.figure import Figure
 
-    columns = [c for c in sheet.columns if any(_value(p.record, c.metric) is not None for p in panels)]
+    def shown(column: Column) -> bool:
+        return any(p.group == column.overrides and _value(p.record, column.metric) is not None for p in panels)
+
+    columns = [c for c in sheet.columns if shown(c)]
     figure = Figure(figsize=(4.2 * max(1, len(columns)), 3.4), layout="constrained")
     axes = figure.subplots(1, max(1, len(columns)), squeeze=False)[0]
     for axis, column in zip(axes, columns, strict=False):
