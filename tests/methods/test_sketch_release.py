@@ -113,6 +113,19 @@ def test_replacing_one_record_moves_no_release_beyond_its_sensitivity(
     assert before[-1][1] == pytest.approx(math.sqrt(2 * LAYOUT.pieces) * UNIT)
 
 
+@settings(max_examples=40, deadline=None)
+@given(new=odd_record, label=st.integers(0, CLASSES - 1))
+def test_hard_bins_have_the_same_sensitivity(new: Tensor, label: int) -> None:
+    hard = replace(LAYOUT, hard=True)
+    x, y = records(6)
+    x2, y2 = torch.cat([new[None], x[1:]]), torch.cat([torch.tensor([label]), y[1:]])
+    counts = [torch.zeros(CLASSES, hard.bins, dtype=torch.int64) for _ in range(2)]
+    for own, (data, labels) in zip(counts, ((x, y), (x2, y2)), strict=True):
+        hard.count(own, MAPS["linear"].exactly(data), labels)
+    assert float((counts[0] - counts[1]).double().norm()) <= hard.sensitivity
+    assert set((counts[0] % UNIT).unique().tolist()) == {0}  # whole records, nothing shared between knots
+
+
 def test_the_sensitivity_of_the_bins_is_attained() -> None:
     """A record on a knot of every line and plane, moved to another class: no smaller bound would do."""
     on_knots = LinearMap(torch.zeros(POSITIONS, 30), torch.ones(POSITIONS), -torch.ones(POSITIONS), 255)
