@@ -26,8 +26,8 @@ from dpot.errors import UsageError
 from dpot.methods import sketch_rules
 from dpot.methods.base import Method, Problem
 from dpot.methods.sketch_directions import draw_directions, is_table
-from dpot.methods.sketch_features import LearnedMap, LinearMap, load_map
-from dpot.methods.sketch_file import CERTAIN, Release, Round
+from dpot.methods.sketch_features import LearnedMap, LinearMap
+from dpot.methods.sketch_file import CERTAIN, Release, Round, load_map
 from dpot.methods.sketch_fit import (
     CUMULATED,
     Target,
@@ -40,6 +40,7 @@ from dpot.methods.sketch_fit import (
 )
 from dpot.methods.sketch_release import MEAN_SHARE, Sketcher, Stream, class_counts, read_moments
 from dpot.methods.sketch_rules import Plan
+from dpot.methods.sketch_textures import Pooled, TextureMap, places_of
 from dpot.models.generator import synthesize
 from dpot.privacy import calibration
 from dpot.privacy.events import Gaussian
@@ -50,14 +51,16 @@ from dpot.training.schedules import Cosine
 
 ROUNDING = 1 + 1e-9  # shares are split in double precision: a hair more noise keeps their sum within the budget
 CHUNK = 4096
+TEXTURE_KNOTS, TEXTURE_SHARE, TEXTURE_WEIGHT = 12, 0.05, 0.1  # weighed by their share against the first round's
 SYNTHETIC, SYNTHETIC_ON_CPU = 60_000, 5_000  # records that the second round's networks learn from
 
 
 class Sketch(Method):
     """Release and fit. Everything is set by rule (sketch_rules.py) from the records' number, classes and shape and ε.
 
-    What is given here replaces a rule, for ablations: lines, knots, planes, shares, steps, rounds, which directions
-    (sketch_directions.py), hard bins in the place of soft ones; cumulated weighs cumulated bins against plain ones.
+    What is given here replaces a rule, for ablations: lines, knots, planes, shares, steps, rounds, textures
+    (sketch_textures.py), which directions (sketch_directions.py), hard bins in the place of soft ones; cumulated
+    weighs cumulated bins against plain ones.
     """
 
     def __init__(
@@ -66,6 +69,7 @@ class Sketch(Method):
         lines: Count | None = None,
         knots: Count | None = None,
         planes: NonNegativeInt | None = None,
+        textures: NonNegativeInt = 0,
         directions: str = "mixed",
         hard: bool = False,
         second_share: Fraction | None = None,
@@ -79,6 +83,7 @@ class Sketch(Method):
     ) -> None:
         self.rounds, self.lines, self.knots, self.planes = rounds, lines, knots, planes
         self.second_share, self.steps, self.second_steps = second_share, steps, second_steps
+        self.textures = textures
         self.directions, self.hard, self.step_factor, self.cumulated = directions, hard, step_factor, cumulated
         self.learning_rate, self.second_learning_rate, self.ema = learning_rate, second_learning_rate, ema
         self.release: Release | None = None
@@ -93,14 +98,14 @@ class Sketch(Method):
         )
         first = self._first_round(problem, sketcher, plan)
         counts = class_counts(first.noisy, first.layout, len(problem.images))
-        targets = [replace(_target(first, counts), cumulated=self.cumulated)]
+        rounds = [first, *self._texture_round(problem, sketcher, plan)]
+        targets = [_target(one, counts, self.cumulated) for one in rounds]
         weights = class_weights(counts)
         outcome = self._train(problem, targets, weights, plan, 1)
-        rounds = [first]
         if plan.second_share:
             second = self._second_round(problem, sketcher, plan)
             rounds.append(second)
-            targets.append(replace(_target(second, counts), cumulated=0.0))
+            targets.append(_target(second, counts))
             outcome = _joined(outcome, self._train(problem, targets, weights, plan, 2))
         self.release = Release(
             shape=problem.generator.shape,
@@ -120,8 +125,7 @@ class Sketch(Method):
         """Fit problem.generator, a fresh one, to all rounds of a release: no records, nothing to charge."""
         plan = release.plan.adapted(release.classes, problem.device.type == "cuda")
         plan = replace(plan, steps=problem.steps(self.steps or plan.steps))
-        targets = [_target(one, release.counts) for one in release.rounds]
-        targets[1:] = [replace(target, cumulated=0.0) for target in targets[1:]]
+        targets = [_target(one, release.counts, self.cumulated) for one in release.rounds]
         return self._train(problem, targets, class_weights(release.counts), plan, 1)
 
     def plan(self, problem: Problem, mu: float) -> Plan:
@@ -142,7 +146,9 @@ class Sketch(Method):
         if problem.max_steps and problem.max_steps < steps + second_steps:  # a small profile: both fits shortened alike
             part = problem.max_steps / (steps + second_steps)
             steps, second_steps = max(1, round(part * steps)), max(1, round(part * second_steps))
-        return replace(made, layout=layout, second_share=second, steps=steps, second_steps=second_steps)
+        textures = TEXTURE_SHARE if self.textures and places_of(problem.generator.shape) else 0.0
+        made = replace(made, layout=layout, second_share=second, texture_share=textures)
+        return replace(made, steps=steps, second_steps=second_steps)
 
     def _first_round(self, problem: Problem, sketcher: Sketcher, plan: Plan) -> Round:
         for_norm = sketcher.charge(plan.norm_share, "histogram of lengths")
@@ -164,6 +170,21 @@ class Sketch(Method):
         noisy = kept.pop("noisy")
         facts = {"grid": sketcher.grid}
         return Round("linear", load_map("linear", kept, facts), plan.layout, noisy, facts)
+
+    def _texture_round(self, problem: Problem, sketcher: Sketcher, plan: Plan) -> list[Round]:
+        if not plan.texture_share:
+            return []
+        multiplier = sketcher.charge(plan.texture_share, "textures")
+        facts = {"shape": list(sketcher.shape), "knots": TEXTURE_KNOTS, "grid": sketcher.grid}
+        layout = Pooled(self.textures, TEXTURE_KNOTS, places=places_of(sketcher.shape))
+
+        def make() -> dict[str, Tensor]:
+            made = TextureMap.draw(self.textures, sketcher.shape, TEXTURE_KNOTS, sketcher.grid, problem.random)
+            return made.tensors() | {"noisy": sketcher.bins(made, layout, multiplier)}
+
+        kept = problem.keep_release("sketch-textures", make)
+        noisy = kept.pop("noisy")
+        return [Round("textures", load_map("textures", kept, facts), layout, noisy, facts)]
 
     def _second_round(self, problem: Problem, sketcher: Sketcher, plan: Plan) -> Round:
         multiplier = sketcher.charge(plan.second_share, "bins of the second round")
@@ -218,8 +239,15 @@ def _refuse_few(problem: Problem, deviation: float) -> None:
         )
 
 
-def _target(one: Round, counts: Tensor) -> Target:
-    return Target(one.record_map, one.layout, expectations(one.noisy, counts))
+def _target(one: Round, counts: Tensor, cumulated: float = CUMULATED) -> Target:
+    """A round as the fit sees it: cumulated bins count on lines only, textures by their share of the budget."""
+    return Target(
+        one.record_map,
+        one.layout,
+        expectations(one.noisy, counts, one.layout),
+        cumulated if one.kind == "linear" else 0.0,
+        TEXTURE_WEIGHT if one.kind == "textures" else 1.0,
+    )
 
 
 def _stream(problem: Problem) -> Stream:

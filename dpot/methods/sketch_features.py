@@ -9,9 +9,8 @@ sum to 1, so whatever the map, replacing one record, label and all, moves the co
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
 from dataclasses import asdict, dataclass
-from typing import Any, Protocol
+from typing import Protocol
 
 import torch
 from torch import Tensor, nn
@@ -47,8 +46,18 @@ class Layout:
 
     @property
     def sensitivity(self) -> float:
-        """√(2k)·UNIT: the most that the counts move, in L2, when one record is replaced."""
-        return UNIT * math.sqrt(2 * self.pieces)
+        """√(2k)·unit: the most that the counts move, in L2, when one record is replaced."""
+        return self.unit * math.sqrt(2 * self.pieces)
+
+    @property
+    def unit(self) -> int:
+        """Whole-number weight of one record on one line or plane."""
+        return UNIT
+
+    @property
+    def positions(self) -> int:
+        """How many positions a record has."""
+        return self.lines + 2 * self.planes
 
     def spacing(self, device: torch.device | str = "cpu") -> Tensor:
         """Knots per standard deviation, one value per position."""
@@ -171,19 +180,6 @@ def hidden(networks: list[FeatureNetwork], records: Tensor) -> Tensor:
 def whole_records(records: Tensor, grid: int) -> Tensor:
     """Values in [0, 1] as whole numbers 0 … grid, in double precision; what is not a number counts as 0."""
     return torch.nan_to_num(records.double() * grid, nan=0.0).round_().clamp_(0, grid)
-
-
-def load_map(kind: str, tensors: Mapping[str, Tensor], facts: Mapping[str, Any]) -> RecordMap:
-    """A map from its tensors (see `tensors`) and the facts kept beside them."""
-    if kind == "linear":
-        return LinearMap(tensors["weights"], tensors["stretch"], tensors["shift"], int(facts["grid"]))
-    networks = []
-    for index, style in enumerate(facts["networks"]):
-        network = FeatureNetwork(style, tuple(facts["shape"]), int(facts["classes"]))
-        prefix = f"network.{index}."
-        network.load_state_dict({n.removeprefix(prefix): t for n, t in tensors.items() if n.startswith(prefix)})
-        networks.append(freeze(network).to(tensors["weights"].device))
-    return LearnedMap(networks, tensors["weights"], tensors["shift"])
 
 
 def freeze(network: FeatureNetwork) -> FeatureNetwork:

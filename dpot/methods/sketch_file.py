@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -13,8 +14,10 @@ from safetensors.torch import save
 from torch import Tensor
 
 from dpot.errors import DataError
-from dpot.methods.sketch_features import Layout, RecordMap, load_map
+from dpot.methods.sketch_features import Layout, LearnedMap, LinearMap, RecordMap, freeze
 from dpot.methods.sketch_rules import Plan
+from dpot.methods.sketch_textures import Pooled, TextureMap
+from dpot.models.feature_network import FeatureNetwork
 from dpot.record import write_atomically
 
 VERSION = 1
@@ -25,7 +28,7 @@ CERTAIN = 3  # deviations
 class Round:
     """One release of bins: which map, which layout, the noisy counts."""
 
-    kind: str  # linear or learned
+    kind: str  # linear, textures or learned
     record_map: RecordMap
     layout: Layout
     noisy: Tensor  # (classes, bins), in units of 1/256 record
@@ -97,7 +100,7 @@ class Release:
                 own = {n.removeprefix(prefix): t for n, t in tensors.items() if n.startswith(prefix)}
                 noisy = own.pop("noisy")
                 record_map = load_map(one["kind"], own, one["facts"])
-                rounds.append(Round(one["kind"], record_map, Layout(**one["layout"]), noisy, one["facts"]))
+                rounds.append(Round(one["kind"], record_map, _layout(one["kind"], one["layout"]), noisy, one["facts"]))
             shape = tuple(facts["shape"])
             return cls(
                 shape=(shape[0], shape[1], shape[2]),
@@ -113,3 +116,23 @@ class Release:
             )
         except (OSError, SafetensorError, LookupError, TypeError, ValueError, RuntimeError) as error:
             raise DataError(f"{path}: not a released sketch ({type(error).__name__}: {error})") from None
+
+
+def load_map(kind: str, tensors: Mapping[str, Tensor], facts: Mapping[str, Any]) -> RecordMap:
+    """A map from its tensors (its `tensors`) and the facts kept beside them."""
+    if kind == "linear":
+        return LinearMap(tensors["weights"], tensors["stretch"], tensors["shift"], int(facts["grid"]))
+    channels, height, width = facts["shape"]
+    if kind == "textures":
+        return TextureMap(tensors["filters"], (channels, height, width), int(facts["knots"]), int(facts["grid"]))
+    networks = []
+    for index, style in enumerate(facts["networks"]):
+        network = FeatureNetwork(style, (channels, height, width), int(facts["classes"]))
+        prefix = f"network.{index}."
+        network.load_state_dict({n.removeprefix(prefix): t for n, t in tensors.items() if n.startswith(prefix)})
+        networks.append(freeze(network).to(tensors["weights"].device))
+    return LearnedMap(networks, tensors["weights"], tensors["shift"])
+
+
+def _layout(kind: str, data: Mapping[str, Any]) -> Layout:
+    return Pooled(**data) if kind == "textures" else Layout(**data)

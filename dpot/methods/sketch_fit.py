@@ -18,7 +18,6 @@ from torch import Tensor, nn
 from dpot.methods.sketch_directions import is_table
 from dpot.methods.sketch_features import (
     SPAN,
-    UNIT,
     Layout,
     LearnedMap,
     RecordMap,
@@ -51,6 +50,7 @@ class Target:
     layout: Layout
     expected: Tensor  # (classes, bins), weights of each line or plane summing to about 1
     cumulated: float = CUMULATED
+    weight: float = 1.0
 
     def loss(self, records: Tensor, class_weights: Tensor) -> Tensor:
         """Records (classes, 2, n, d), two halves per class → the unbiased squared distance, averaged over pieces."""
@@ -65,12 +65,12 @@ class Target:
             total = total + self.cumulated * (steps[:, 0] * steps[:, 1]).sum(2).mean(1)
         if self.layout.planes:
             total = total + (gap[:, 0, edge:] * gap[:, 1, edge:]).sum(1) / self.layout.planes
-        return (class_weights * total).mean()
+        return self.weight * (class_weights * total).mean()
 
 
-def expectations(noisy: Tensor, counts: Tensor) -> Tensor:
+def expectations(noisy: Tensor, counts: Tensor, layout: Layout) -> Tensor:
     """Noisy counts as mean weights per record of the class."""
-    return (noisy.double() / (UNIT * counts.clamp(min=1)[:, None])).float()
+    return (noisy.double() / (layout.unit * counts.clamp(min=1)[:, None])).float()
 
 
 def class_weights(counts: Tensor) -> Tensor:

@@ -149,7 +149,7 @@ class Sketcher:
     def bins(self, record_map: RecordMap, layout: Layout, multiplier: float) -> Tensor:
         """Noisy counts (classes, bins) in units of 1/256 record."""
         counts = torch.zeros(self.classes, layout.bins, dtype=torch.int64, device=self._device())
-        step = max(1, POSITIONS_AT_ONCE // (layout.lines + 2 * layout.planes))
+        step = max(1, POSITIONS_AT_ONCE // layout.positions)
         for records, labels in self.stream():
             for part, own in zip(records.split(step), labels.split(step), strict=True):
                 layout.count(counts, record_map.exactly(part), own)
@@ -192,5 +192,5 @@ def class_counts(noisy: Tensor, layout: Layout, records: int) -> Tensor:
     Every line's and plane's bins sum to 256 per record: k measurements of the same number. What the sum of all
     classes is off is noise, shared out equally (the least-squares answer).
     """
-    totals = noisy.double().sum(1) / (UNIT * layout.pieces)
+    totals = noisy.double().sum(1) / (layout.unit * layout.pieces)
     return totals + (records - totals.sum()) / len(totals)

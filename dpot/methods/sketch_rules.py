@@ -36,11 +36,12 @@ class Plan:
     second_steps: int
     per_class: int
     low_noise: bool
+    texture_share: float = 0.0
 
     @property
     def first_share(self) -> float:
         """What the first round of bins gets: the rest."""
-        return 1 - self.norm_share - self.moment_share - self.second_share
+        return 1 - self.norm_share - self.moment_share - self.second_share - self.texture_share
 
     def to_dict(self) -> dict[str, Any]:
         """The plan as JSON-able data."""

@@ -21,7 +21,6 @@ from torch import Tensor, nn
 from dpot.errors import UsageError
 from dpot.methods import dp_merf, dp_sinkhorn, dp_swd, sketch, sketch_file, sketch_fit, sketch_release
 from dpot.methods.base import Method, Problem
-from dpot.methods.sketch_features import UNIT
 from dpot.models.generator import Generator
 from dpot.privacy.noise import NoiseSource
 from dpot.transport.mmd import fourier_features
@@ -295,7 +294,7 @@ class Counts(Audited):
 def _bins(one: sketch_file.Round, images: Tensor) -> Tensor:
     """What each image adds to the bins of a round, one by one."""
     positions = one.record_map.exactly(images.flatten(1)).float()
-    return one.layout.means(positions.unsqueeze(1)).double() * UNIT
+    return one.layout.means(positions.unsqueeze(1)).double() * one.layout.unit
 
 
 AUDITED: dict[type[Method], Audited] = {
