@@ -12,7 +12,8 @@ from dpot.tasks.generate import Generate
 
 STEPS = 30
 COMMON = ["task=generate", "dataset=digits", "profile=smoke", f"profile.steps={STEPS}", "device=cpu", "privacy=eps10"]
-COMMON += ["loss=dp_sinkhorn", "generator=sinkhorn_dcgan", "generator.width=4", "loss.batch=10", "classifier.kinds=[logreg]"]
+COMMON += ["loss=dp_sinkhorn", "generator=sinkhorn_dcgan", "generator.width=4", "loss.batch=10"]
+COMMON += ["classifier.kinds=[logreg]"]
 SCRIPT = """
 import sys, time
 from dpot.methods import base
