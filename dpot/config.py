@@ -198,6 +198,11 @@ def coerce(value: Any, hint: Any, key: str) -> Any:
             raise UsageError(f"{key}={value}: must be a list, written as [a,b,c]")
         inner = typing.get_args(hint)[:1] or (Any,)
         return [coerce(item, inner[0], f"{key}[{i}]") for i, item in enumerate(value)]
+    if origin in (dict, Mapping):
+        if not isinstance(value, DictConfig | Mapping):
+            raise UsageError(f"{key}={value}: must be names with values, written as {{a:1,b:2}}")
+        inner = typing.get_args(hint)[1:] or (Any,)
+        return {name: coerce(value[name], inner[0], f"{key}.{name}") for name in value}
     return value
 
 

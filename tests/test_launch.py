@@ -19,7 +19,7 @@ SMOKE = ["task=generate", "dataset=digits", "profile=smoke", "privacy=eps10"]
         (["loss.projectoins=3"], ["loss.projectoins", "did you mean projections?"]),
         (["loss.batch=-4"], ["loss.batch", "at least 1"]),
         (["loss.batch=2.5"], ["loss.batch", "whole number"]),
-        (["loss.labels=secret"], ["loss.labels", "public, joint"]),
+        (["loss.labels=secret"], ["loss.labels", "public, private, joint"]),
         (["sede=3"], ["sede", "did you mean seed?"]),
         (["+sede=3"], ["sede", "did you mean seed?"]),
         (["+loss.batches=3"], ["loss.batches", "did you mean batch?"]),

@@ -16,13 +16,13 @@ COMMON += ["loss=dp_sinkhorn", "generator=sinkhorn_dcgan", "generator.width=4", 
 COMMON += ["classifier.kinds=[logreg]"]
 SCRIPT = """
 import sys, time
-from dpot.methods import base
-policy, charge = base.CheckpointPolicy, base.Problem.charging
-base.CheckpointPolicy = lambda folder, every_seconds: policy(folder, every_seconds=0)
+from dpot.methods import work
+policy, charge = work.CheckpointPolicy, work.Work.charging
+work.CheckpointPolicy = lambda folder, every_seconds: policy(folder, every_seconds=0)
 def slowly(self, *arguments):
     before = charge(self, *arguments)
     return lambda count: (time.sleep(0.3), before(count))
-base.Problem.charging = slowly  # so that there is time to kill it
+work.Work.charging = slowly  # so that there is time to kill it
 sys.path.insert(0, sys.argv[1])
 from test_resume import configs
 from dpot.tasks.generate import Generate
