@@ -72,6 +72,10 @@ class Record:
             raise DataError(f"{directory}: the record names {missing[0]}, which was not written")
         write_atomically(directory / RECORD, json.dumps(asdict(self), indent=1, default=str) + "\n")
 
+    def answer(self, directory: Path) -> dict[str, Any]:
+        """The document of `output=json`: the record with its files where they lie."""
+        return asdict(self) | {"files": {name: str(directory / file) for name, file in self.files.items()}}
+
     @classmethod
     def load(cls, directory: Path) -> Record:
         """Read a record back; one that is not whole is refused by name."""

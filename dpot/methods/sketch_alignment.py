@@ -31,6 +31,7 @@ from dpot.ranges import Count, NonNegativeInt, Positive, Probability
 from dpot.training.engine import Engine
 from dpot.training.samplers import FixedSize, ShuffledEpochs
 from dpot.training.sanitise import clip_rows
+from dpot.transport.directions import cosine_directions
 from dpot.transport.gaussian_map import gaussian_map, symmetric_power
 
 ROUNDING = 1 + 1e-5  # clipped norms are off by float32 rounding
@@ -110,7 +111,9 @@ class SketchAlignment(SourceThenAlign):
     # images
 
     def _fit(self, problem: AdaptationProblem, steps: int) -> Engine:
-        public = Sketch.of(_cosines(problem.source.shape[1:], self.frequencies), problem.source, self.radius)
+        channels, height, width = problem.source.shape[1:]
+        shape = (channels, height, width)
+        public = Sketch.of(cosine_directions(shape, self.frequencies), problem.source, self.radius)
         public = public.to(problem.device)
         wanted = self._release(problem, public)
         mean, second = wanted["mean"].float(), wanted["second"].float()
@@ -197,18 +200,3 @@ def _principal(centred: Tensor, count: int) -> Tensor:
         return torch.linalg.eigh(centred.T @ centred).eigenvectors[:, -count:].T
     vectors = torch.linalg.eigh(centred @ centred.T).eigenvectors[:, -count:]
     return torch.nn.functional.normalize(vectors.T @ centred, dim=1)
-
-
-def _cosines(shape: torch.Size, frequencies: int) -> Tensor:
-    """The lowest frequencies×frequencies coefficients of a 2-D cosine transform (orthonormal rows), per channel."""
-    channels, height, width = shape
-    rows, columns = _cosine_rows(height, frequencies), _cosine_rows(width, frequencies)
-    plane = torch.einsum("ai,bj->abij", rows, columns).reshape(-1, height * width)
-    return torch.block_diag(*[plane] * channels)
-
-
-def _cosine_rows(size: int, count: int) -> Tensor:
-    k, i = torch.arange(min(count, size)).unsqueeze(1), torch.arange(size).unsqueeze(0)
-    rows = torch.cos(math.pi * k * (2 * i + 1) / (2 * size)) * math.sqrt(2 / size)
-    rows[0] /= math.sqrt(2)
-    return rows

@@ -13,6 +13,7 @@ from dpot.errors import UsageError
 from dpot.methods.sketch_features import Layout
 from dpot.transport.directions import (
     ImageShape,
+    cosine_directions,
     gabor_directions,
     given_directions,
     localised_directions,
@@ -65,13 +66,11 @@ class Moments:
 
 def public_basis(shape: ImageShape) -> Tensor:
     """(functions, d): the lowest frequencies of the 2-D cosine transform per channel; for tables the columns."""
-    channels, height, width = shape
+    channels = shape[0]
     if is_table(shape):
         return torch.eye(channels)[: min(channels, MOST_FUNCTIONS)]
     per_axis = max(1, math.isqrt(MOST_FUNCTIONS // channels))
-    rows, columns = (_cosines(size, min(per_axis, size)) for size in (height, width))
-    plane = torch.einsum("ah,bw->abhw", rows, columns).flatten(2).flatten(0, 1)
-    return torch.block_diag(*[plane] * channels)
+    return cosine_directions(shape, per_axis)
 
 
 def is_table(shape: ImageShape) -> bool:
@@ -210,12 +209,3 @@ def _table_directions(
     chosen = torch.randint(columns, (layout.planes, 2), generator=random, device=device)
     planes = torch.cat([single[chosen[:, 0]], single[chosen[:, 1]]])
     return torch.cat([single, mixed]), planes
-
-
-def _cosines(size: int, count: int) -> Tensor:
-    """(count, size): the first rows of the orthonormal cosine transform."""
-    position = torch.arange(size, dtype=torch.float64) + 0.5
-    rows = torch.cos(math.pi / size * torch.arange(count, dtype=torch.float64)[:, None] * position)
-    rows *= math.sqrt(2 / size)
-    rows[0] /= math.sqrt(2)
-    return rows.float()

@@ -289,30 +289,12 @@ def _training_facts(outcomes: dict[str, Outcome]) -> dict[str, Any]:
     return {
         "steps": sum(o.steps for o in done),
         "seconds": round(sum(o.seconds for o in done), 3),
-        "stages": {
-            name: {
-                "steps": o.steps,
-                "seconds": round(o.seconds, 3),
-                "steps_per_second": round(o.steps_per_second, 1),
-                "mode": o.mode,
-                "reason": o.reason,
-                "resumed_at": o.resumed_at,
-                "history": o.history,
-            }
-            for name, o in outcomes.items()
-        },
+        "stages": {name: o.facts() for name, o in outcomes.items()},
     }
 
 
 def _answer(record: Record, directory: Path) -> Answer:
-    data = {
-        "config": record.config,
-        "metrics": record.metrics,
-        "privacy": record.privacy,
-        "provenance": record.provenance,
-        "files": {name: str(directory / file) for name, file in record.files.items()},
-    }
-    return Answer(data, lambda console: _show(console, record, directory))
+    return Answer(record.answer(directory), lambda console: _show(console, record, directory))
 
 
 def _show(console: Console, record: Record, directory: Path) -> None:

@@ -144,15 +144,7 @@ def _metrics(
         **last,
         "budgets": [budget.to_dict() for budget in budgets.final],
         "epochs": epochs,
-        "training": {
-            "steps": outcome.steps,
-            "seconds": round(outcome.seconds, 3),
-            "steps_per_second": round(outcome.steps_per_second, 1),
-            "mode": outcome.mode,
-            "reason": outcome.reason,
-            "resumed_at": outcome.resumed_at,
-            "history": outcome.history,
-        },
+        "training": outcome.facts(),
     }
 
 
@@ -199,13 +191,7 @@ def _write_files(directory: Path, statement: Statement, budgets: Budgets) -> dic
 
 
 def _answer(record: Record, directory: Path) -> Answer:
-    data = {
-        "config": record.config,
-        "metrics": record.metrics,
-        "privacy": record.privacy,
-        "provenance": record.provenance,
-        "files": {name: str(directory / file) for name, file in record.files.items()},
-    }
+    data = record.answer(directory)
 
     def show(console: Console) -> None:
         facts = record.provenance["data"]

@@ -133,7 +133,7 @@ class Generate(Task):
             one.tracker.log(int(point["step"]), {k: v for k, v in point.items() if k != "step"})
         problem, data = one.problem, one.data
         metrics = self._evaluate(one)
-        metrics["training"] = _training_facts(outcome)
+        metrics["training"] = outcome.facts()
         statement = Statement.of(problem.ledger, problem.noise.record())
         files = _write_files(one, statement, *self._draw(one, 10 * problem.classes))
         one.tracker.finish(_flat(metrics))
@@ -220,18 +220,6 @@ def _labels(data: Dataset, part: str = "train") -> Tensor:
     return split.y if split.y is not None else torch.zeros(len(split), dtype=torch.int64)
 
 
-def _training_facts(outcome: Outcome) -> dict[str, Any]:
-    return {
-        "steps": outcome.steps,
-        "seconds": round(outcome.seconds, 3),
-        "steps_per_second": round(outcome.steps_per_second, 1),
-        "mode": outcome.mode,
-        "reason": outcome.reason,
-        "resumed_at": outcome.resumed_at,
-        "history": outcome.history,
-    }
-
-
 def _write_files(one: Training, statement: Statement, images: Tensor, labels: Tensor) -> dict[str, str]:
     directory = one.run.directory
     write_atomically(directory / "samples.png", grid(images.cpu(), labels.cpu(), one.problem.classes))
@@ -250,14 +238,7 @@ def _flat(metrics: dict[str, Any]) -> dict[str, float]:
 
 
 def _answer(record: Record, directory: Path) -> Answer:
-    data = {
-        "config": record.config,
-        "metrics": record.metrics,
-        "privacy": record.privacy,
-        "provenance": record.provenance,
-        "files": {name: str(directory / file) for name, file in record.files.items()},
-    }
-    return Answer(data, lambda console: _show(console, record, directory))
+    return Answer(record.answer(directory), lambda console: _show(console, record, directory))
 
 
 def _show(console: Console, record: Record, directory: Path) -> None:

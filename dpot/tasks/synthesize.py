@@ -297,14 +297,7 @@ def _flat(metrics: dict[str, Any]) -> dict[str, float]:
 
 
 def _answer(record: Record, directory: Path) -> Answer:
-    data = {
-        "config": record.config,
-        "metrics": record.metrics,
-        "privacy": record.privacy,
-        "provenance": record.provenance,
-        "files": {name: str(directory / file) for name, file in record.files.items()},
-    }
-    return Answer(data, lambda console: _show(console, record, directory))
+    return Answer(record.answer(directory), lambda console: _show(console, record, directory))
 
 
 def _show(console: Console, record: Record, directory: Path) -> None:

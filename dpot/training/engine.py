@@ -67,6 +67,18 @@ class Outcome:
         """Steps of this run, without those before a resume, per second of wall time."""
         return (self.steps - (self.resumed_at or 0)) / max(self.seconds, 1e-9)
 
+    def facts(self) -> dict[str, Any]:
+        """What a record says of a training."""
+        return {
+            "steps": self.steps,
+            "seconds": round(self.seconds, 3),
+            "steps_per_second": round(self.steps_per_second, 1),
+            "mode": self.mode,
+            "reason": self.reason,
+            "resumed_at": self.resumed_at,
+            "history": self.history,
+        }
+
 
 class Engine:
     """One training. `run()` it, or hand several to `train_together`.

@@ -10,6 +10,7 @@
 """
 
 from dpot.transport.directions import (
+    cosine_directions,
     gabor_directions,
     given_directions,
     localised_directions,
@@ -51,6 +52,7 @@ __all__ = [
     "annealed_temperatures",
     "barycentric_interpolation",
     "bounding_box_diameter",
+    "cosine_directions",
     "exact_plan",
     "exact_wasserstein",
     "fourier_features",

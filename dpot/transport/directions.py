@@ -99,6 +99,17 @@ def gabor_directions(
     return unit_rows(((wave - mean) * bump).flatten(1).repeat(1, channels))
 
 
+def cosine_directions(shape: ImageShape, per_axis: int) -> Tensor:
+    """The lowest frequencies of the 2-D cosine transform, per_axis² of each channel: orthonormal rows.
+
+    u = c_a·c_bᵀ with c_0 = 1/√n and c_a[i] = √(2/n)·cos(π·a·(i + ½)/n) (the orthonormal DCT-II).
+    """
+    channels, height, width = shape
+    rows, columns = (_cosines(size, min(_count(per_axis, "per_axis"), size)) for size in (height, width))
+    plane = torch.einsum("ah,bw->abhw", rows, columns).flatten(2).flatten(0, 1)
+    return torch.block_diag(*[plane] * channels)
+
+
 def given_directions(directions: Tensor) -> Tensor:
     """Directions chosen by the caller, (k, d), scaled to unit length; a zero row stays zero."""
     check_cloud(directions, "directions", dims=(2,))
@@ -153,6 +164,15 @@ def _offset(size: int, corner: Tensor, margin: float) -> Tensor:
 def _room(margin: float, height: int, width: int) -> None:
     if not 0 <= 2 * margin <= min(height, width) - 1:
         raise UsageError(f"margin={margin} leaves no room for a centre in a {height}×{width} image")
+
+
+def _cosines(size: int, count: int) -> Tensor:
+    """(count, size): the first rows of the orthonormal cosine transform."""
+    position = torch.arange(size, dtype=torch.float64) + 0.5
+    rows = torch.cos(math.pi / size * torch.arange(count, dtype=torch.float64)[:, None] * position)
+    rows *= math.sqrt(2 / size)
+    rows[0] /= math.sqrt(2)
+    return rows.float()
 
 
 def _normal(
