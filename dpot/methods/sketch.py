@@ -18,6 +18,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import replace
+from typing import Annotated
 
 import torch
 from torch import Tensor
@@ -44,7 +45,7 @@ from dpot.methods.sketch_textures import Pooled, TextureMap, places_of
 from dpot.models.generator import synthesize
 from dpot.privacy import calibration
 from dpot.privacy.events import Gaussian
-from dpot.ranges import Count, Fraction, NonNegative, NonNegativeInt, Positive
+from dpot.ranges import Count, Fraction, NonNegative, NonNegativeInt, Positive, Range
 from dpot.training.ema import EMA
 from dpot.training.engine import Outcome
 from dpot.training.schedules import Cosine
@@ -67,7 +68,7 @@ class Sketch(Method):
         self,
         rounds: Count = 2,
         lines: Count | None = None,
-        knots: Count | None = None,
+        knots: Annotated[int, Range(at_least=2)] | None = None,
         planes: NonNegativeInt | None = None,
         textures: NonNegativeInt = 0,
         directions: str = "mixed",
@@ -148,6 +149,8 @@ class Sketch(Method):
             steps, second_steps = max(1, round(part * steps)), max(1, round(part * second_steps))
         textures = TEXTURE_SHARE if self.textures and places_of(problem.generator.shape) else 0.0
         made = replace(made, layout=layout, second_share=second, texture_share=textures)
+        if made.first_share <= 0:
+            raise UsageError(f"loss.second_share={second:g}: nothing is left for the first round; it must be smaller")
         return replace(made, steps=steps, second_steps=second_steps)
 
     def _first_round(self, problem: Problem, sketcher: Sketcher, plan: Plan) -> Round:

@@ -140,6 +140,14 @@ def test_too_few_records_are_refused_before_anything_is_spent() -> None:
     assert task.ledger.releases == 0
 
 
+def test_shares_that_leave_nothing_for_the_first_round_are_refused() -> None:
+    x, y, _, _ = digits(classes=4)
+    task = problem(x, y, steps=4)
+    with pytest.raises(UsageError, match="second_share"):
+        Sketch(second_share=0.95).fit(task)
+    assert task.ledger.releases == 0
+
+
 def test_the_loss_is_unbiased_in_the_noise_and_in_the_sample() -> None:
     """E⟨target + noise - a, target + noise - b⟩ over the batches a, b is ‖target + noise - E a‖²."""
     torch.manual_seed(0)
