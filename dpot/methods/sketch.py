@@ -103,11 +103,11 @@ class Sketch(Method):
         targets = [_target(one, counts, self.cumulated) for one in rounds]
         weights = class_weights(counts)
         outcome = self._train(problem, targets, weights, plan, 1)
-        if plan.second_share:
-            second = self._second_round(problem, sketcher, plan)
-            rounds.append(second)
-            targets.append(_target(second, counts))
-            outcome = _joined(outcome, self._train(problem, targets, weights, plan, 2))
+        for number in range(2, 2 + plan.learned_rounds):
+            learned = self._learned_round(problem, sketcher, plan, number)
+            rounds.append(learned)
+            targets.append(_target(learned, counts))
+            outcome = _joined(outcome, self._train(problem, targets, weights, plan, number))
         self.release = Release(
             shape=problem.generator.shape,
             classes=problem.classes,
@@ -189,8 +189,10 @@ class Sketch(Method):
         noisy = kept.pop("noisy")
         return [Round("textures", load_map("textures", kept, facts), layout, noisy, facts)]
 
-    def _second_round(self, problem: Problem, sketcher: Sketcher, plan: Plan) -> Round:
-        multiplier = sketcher.charge(plan.second_share, "bins of the second round")
+    def _learned_round(self, problem: Problem, sketcher: Sketcher, plan: Plan, number: int) -> Round:
+        multiplier = sketcher.charge(
+            plan.second_share / plan.learned_rounds, f"bins of round {number}, learned features"
+        )
         facts = {
             "networks": list(styles_for(sketcher.shape, problem.device)),
             "shape": list(sketcher.shape),
@@ -211,7 +213,7 @@ class Sketch(Method):
             )
             return record_map.tensors() | {"noisy": sketcher.bins(record_map, plan.second_layout, multiplier)}
 
-        kept = problem.keep_release("sketch-second", make)
+        kept = problem.keep_release(f"sketch-round-{number}", make)
         noisy = kept.pop("noisy")
         return Round("learned", load_map("learned", kept, facts), plan.second_layout, noisy, facts)
 

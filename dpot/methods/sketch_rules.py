@@ -37,6 +37,7 @@ class Plan:
     per_class: int
     low_noise: bool
     texture_share: float = 0.0
+    learned_rounds: int = 1  # after the first; second_share is theirs together
 
     @property
     def first_share(self) -> float:
@@ -84,7 +85,10 @@ def plan(records: int, classes: int, mu: float, images: bool, rounds: int = 2, c
     planes = round(0.4 * lines) if low_noise and images else 0
     layout = Layout(lines, _knots(lines + planes, signal * math.sqrt(share)), planes)
     second = max(LEAST_LINES, round(0.3 * lines))
-    second_layout = Layout(second, _knots(second, signal * math.sqrt(second_share or 1)))
+    learned_rounds = rounds - 1 if second_share else 0
+    second_layout = Layout(
+        second, _knots(second, signal * math.sqrt(second_share / learned_rounds if learned_rounds else 1))
+    )
     steps, second_steps, per_class = _fit_sizes(classes, low_noise, cuda)
     return Plan(
         norm_share=NORM_SHARE,
@@ -96,6 +100,7 @@ def plan(records: int, classes: int, mu: float, images: bool, rounds: int = 2, c
         second_steps=second_steps,
         per_class=per_class,
         low_noise=low_noise,
+        learned_rounds=learned_rounds,
     )
 
 

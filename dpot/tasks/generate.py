@@ -8,7 +8,7 @@ import statistics
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import torch
 from omegaconf import DictConfig, OmegaConf
@@ -66,11 +66,15 @@ class Generate(Task):
         fid_reference: str = "test",
         batch_statistics: bool = False,
         dark_to_black: bool = False,
+        judged_on: Literal["test", "train"] = "test",
     ) -> None:
-        """The last two are how DP-Sinkhorn draws the samples it judges: BatchNorm by the batch at hand, and every
-        pixel below the middle of its range (negative behind a tanh) set to the range's lower end."""
+        """batch_statistics, dark_to_black: how DP-Sinkhorn draws the samples it judges: BatchNorm by the batch at
+        hand, and every pixel below the middle of its range (negative behind a tanh) set to the range's lower end.
+        judged_on: the real images of the accuracies and the FID; train, where settings are being chosen."""
         self.fid, self.batch_statistics, self.dark_to_black = fid, batch_statistics, dark_to_black
-        self.protocol = FrechetInception(samples=fid_samples, reference=fid_reference)  # type: ignore[arg-type]
+        self.judged_on = judged_on
+        reference = fid_reference if judged_on == "test" else judged_on
+        self.protocol = FrechetInception(samples=fid_samples, reference=reference)  # type: ignore[arg-type]
 
     def run(self, cfg: DictConfig) -> Answer:
         """Train and evaluate, or give the record of this configuration if there is one."""
@@ -158,8 +162,9 @@ class Generate(Task):
         problem, data, downstream = one.problem, one.data, one.downstream
         downstream.samples = one.profile.samples or downstream.samples
         downstream.passes = one.profile.passes or downstream.passes
-        test_x = unit_range(data.test.x).to(problem.device)
-        test_y = _labels(data, "test").to(problem.device)
+        real = data.test if self.judged_on == "test" else data.train
+        test_x = unit_range(real.x).to(problem.device)
+        test_y = _labels(data, self.judged_on).to(problem.device)
 
         accuracies = downstream.evaluate(
             lambda count: self._draw(one, count), test_x, test_y, data.classes, one.cfg.seed
