@@ -92,7 +92,7 @@ def compare(
                     metric=metric,
                     published=printed.value if printed else None,
                     ours=ours,
-                    std=statistics.stdev(values) if len(values) > 1 else None,
+                    std=statistics.stdev(values) if len(values) > 1 else _spread_within(chosen, column.metric),
                     seeds=len(values),
                     profile=used_profile if values else None,
                     data=chosen[0].provenance["data"].get("name") if values else None,
@@ -152,6 +152,12 @@ def _comparable(record: Record) -> bool:
 def _value(record: Record, metric: str) -> float | None:
     value = record.metrics.get(metric)
     return float(value["mean"] if isinstance(value, dict) else value) if value is not None else None
+
+
+def _spread_within(records: list[Record], metric: str) -> float | None:
+    """Of one run that measured several draws of the data: the standard deviation over these."""
+    value = records[0].metrics.get(metric) if len(records) == 1 else None
+    return value["std"] if isinstance(value, dict) and "draws" in value else None
 
 
 def _metric_of(published: Table | None, column: Column) -> str:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Any
 
 import torch
 from omegaconf import DictConfig
@@ -16,8 +16,7 @@ from dpot.methods.parties import Party
 from dpot.profiles import Profile
 from dpot.transport.otdd import Statistics, augmented
 
-NoiseLaw = Literal["normal", "cut"]
-NOISE_MEAN = {"normal": 2.0, "cut": 1.5}  # of the noisy rows: stated in TriangleWad, and fitted to its Table 1
+NOISE_MEAN = 2.0  # of the noisy rows, as TriangleWad states it
 MOST_POINTS = {"smoke": 40, "quick": 100, "short": 500}  # of a party, below the paper profile
 
 
@@ -33,15 +32,9 @@ class Side:
         """The party that holds them."""
         return Party(name, augmented(self.x, self.y, statistics), labels=self.y, classes=self.classes)
 
-    def with_noise(self, rows: int, std: float, law: NoiseLaw, random: torch.Generator) -> Side:
-        """The first `rows` records replaced by noise.
-
-        normal: N(2, std²) in every entry, as stated. cut: max(0, N(1.5, std²)), which is what the published distances
-        of noisy sets fit (docs/private_distances.md).
-        """
-        noise = NOISE_MEAN[law] + std * torch.randn((rows, self.x.shape[1]), generator=random, dtype=self.x.dtype)
-        if law == "cut":
-            noise = noise.clamp(min=0)
+    def with_noise(self, rows: int, std: float, random: torch.Generator) -> Side:
+        """The first `rows` records replaced by noise, N(2, std²) in every entry."""
+        noise = NOISE_MEAN + std * torch.randn((rows, self.x.shape[1]), generator=random, dtype=self.x.dtype)
         return Side(torch.cat((noise, self.x[rows:])), self.y, self.classes)
 
 

@@ -42,6 +42,15 @@ def test_mean_and_spread_over_seeds(sheet):
     assert cell.verdict == "within"
 
 
+def test_one_run_of_several_draws_brings_its_own_spread(sheet):
+    one = record("SWD", 0, 86.0)
+    one.metrics["mlp"] |= {"std": 0.5}
+    assert cell_of(sheet, [one]).std is None  # over the passes of a classifier, not over data
+    one.metrics["mlp"] |= {"draws": 4}
+    assert cell_of(sheet, [one]).std == 0.5
+    assert cell_of(sheet, [one, record("SWD", 1, 88.0)]).std == pytest.approx(2**0.5)
+
+
 @pytest.mark.parametrize(
     ("value", "verdict"), [(85.0, "within"), (84.9, "outside"), (89.0, "within"), (89.1, "better")]
 )
