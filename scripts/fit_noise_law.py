@@ -74,6 +74,7 @@ def cells(name: str, data: Any, size: int) -> Iterator[dict[str, Any]]:
         column = f"{DATA[name]} n={size} D{number}"
         printed = published.table("triangle_wad", 1).cell("DirectWad", column)
         assert printed is not None
+        assert printed.value is not None
         mean = statistics.fmean(values)
         spread = statistics.stdev(values) if len(values) > 1 else None
         yield asdict(law) | {

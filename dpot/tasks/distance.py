@@ -42,8 +42,8 @@ class Distance(Task):
     """Data → two parties → a protocol → distance, bracket, messages, statement.
 
     noise_rows and noise_std make noisy copies of the first party's data (rows replaced by noise) and measure these too:
-    the sets D1, D2 of TriangleWad's Table 1. noise_scale multiplies all noise_std: the printed distances fit 0.736 of the
-    stated ones (docs/private_distances.md). draws repeats everything with other records.
+    the sets D1, D2 of TriangleWad's Table 1. noise_scale multiplies all noise_std: what is printed there fits less
+    noise than is stated (docs/private_distances.md). draws repeats everything with other records.
     """
 
     def __init__(
