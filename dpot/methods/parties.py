@@ -20,6 +20,7 @@ from dpot.privacy.events import NonPrivate
 from dpot.privacy.ledger import Ledger
 from dpot.privacy.noise import NoiseSource
 from dpot.privacy.statement import Statement
+from dpot.transport.checks import check_cloud, normalised_weights
 from dpot.transport.exact import Measure
 from dpot.transport.geodesic import Support, interpolate, measure, wasserstein
 
@@ -73,11 +74,15 @@ class Party:
     def __init__(
         self, name: str, points: Tensor, weights: Tensor | None = None, labels: Tensor | None = None, classes: int = 0
     ) -> None:
-        if points.ndim != 2 or len(points) == 0:
-            raise UsageError(f"{name}: points must be (n, d) with n ≥ 1, got {tuple(points.shape)}")
+        points = points.double()
+        check_cloud(points, f"points of {name}", dims=(2,))
+        if labels is not None and labels.shape != points.shape[:1]:
+            raise UsageError(f"labels of {name} have shape {tuple(labels.shape)}: give one per point, ({len(points)},)")
         self.name = name
         self.size, self.dimension = points.shape
-        self._data = measure(points.double(), None if weights is None else weights.double())
+        # a negative weight would outweigh `heaviest`, on which the noise of a release rests
+        public = None if weights is None else normalised_weights(weights.double(), points, f"weights of {name}")
+        self._data = measure(points, public)
         self._labels = labels
         self.classes = classes or (0 if labels is None else int(labels.max()) + 1)  # public
         self.heaviest = float(self._data.weights.max())  # the weights are public

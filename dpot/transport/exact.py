@@ -45,7 +45,10 @@ def exact_plan(
         import ot  # here, because it takes seconds and every other loss does without
     except ImportError as missing:
         raise UsageError("exact transport needs POT: pip install pot") from missing
-    cost = pairwise_distances(x, y) ** p
+    distances = pairwise_distances(x, y)
+    largest = distances.max()
+    # in units of the largest: a plan has no scale, but the tolerance of POT's solver is absolute
+    cost = (distances / largest) ** p if largest > 0 else distances
     a, b = (_weights(w, z).to("cpu", torch.float64) for w, z in ((x_weights, x), (y_weights, y)))
     plan = ot.emd((a / a.sum()).numpy(), (b / b.sum()).numpy(), cost.numpy(), numItermax=10_000_000)
     return torch.as_tensor(plan).to(x.device, x.dtype)

@@ -85,6 +85,8 @@ def calibrated_gradients(x: Measure, y: Measure, blur: float = 0.1**0.5) -> Tens
     f is a dual potential. The exact dual is not unique and its vertex solutions rank points at random; the debiased
     entropic one is smooth. Large values are points that do not belong.
     """
+    if len(x.points) < 2:
+        raise UsageError("one point cannot be scored beside others: give at least 2")
     f = sinkhorn_potential(x, y, blur)
     others = (f.sum() - f) / (len(f) - 1)
     return f - others

@@ -1,5 +1,7 @@
 """Protocols between parties: what they estimate, what they send, what they may claim."""
 
+import math
+
 import pytest
 import torch
 
@@ -8,6 +10,7 @@ from dpot.methods.direct_wad import DirectWad
 from dpot.methods.fed_wad import FedWad
 from dpot.methods.noisy_records import NoisyRecords
 from dpot.methods.parties import SERVER, Log, Party, clipped
+from dpot.methods.sketch_distance import SketchDistance
 from dpot.methods.triangle_wad import TriangleWad
 from dpot.privacy.budget import Budget
 from dpot.transport.geodesic import measure, wasserstein
@@ -32,7 +35,7 @@ def test_direct_is_the_distance(p):
     assert play(DirectWad(p), X, Y)[0].value == pytest.approx(wasserstein(measure(X), measure(Y), p))
 
 
-@pytest.mark.parametrize(("p", "t"), [(1.0, 0.5), (2.0, 0.5), (2.0, 0.1), (1.0, 0.8)])
+@pytest.mark.parametrize(("p", "t"), [(1.0, 0.5), (2.0, 0.5), (2.0, 1e-6), (1.0, 0.8), (2.0, 1 - 1e-6), (3.0, 0.9999)])
 def test_constant_defence_data_are_exact_whatever_t_and_p(p, t):
     truth = wasserstein(measure(X), measure(Y), p)
     assert play(TriangleWad(p, t, gamma="ones"), X, Y)[0].value == pytest.approx(truth)
@@ -57,6 +60,24 @@ def test_given_defence_data_and_unequal_weighted_parties():
     assert estimate.value == pytest.approx(wasserstein(measure(x, w), measure(y)))
     with pytest.raises(UsageError, match="given"):
         TriangleWad(gamma="given")
+
+
+@pytest.mark.parametrize("method", [DirectWad(1.0), TriangleWad(1.0, 0.3), TriangleWad(2.0, 0.5, gamma="ones")])
+def test_the_same_records_in_another_order_are_at_distance_zero(method):
+    x = X[[0] * 5 + list(range(20))]  # some of them several times
+    assert play(method, x, x.flip(0))[0].value == pytest.approx(0, abs=1e-7)
+
+
+@pytest.mark.parametrize(("n", "m"), [(1, 1), (1, 9), (9, 1)])
+def test_one_record_is_enough(n, m):
+    x, y = cloud(n, 2, 0), cloud(m, 2, 1, 1.0)
+    truth = wasserstein(measure(x), measure(y), 1.0)
+    assert truth == pytest.approx(float(torch.cdist(x, y).mean()))  # there is one plan only
+    assert play(DirectWad(1.0), x, y)[0].value == pytest.approx(truth)
+    assert play(TriangleWad(1.0, 0.2, gamma="ones"), x, y)[0].value == pytest.approx(truth)
+    assert play(FedWad(1.0, rounds=30, t=None), x, y)[0].value >= truth - 1e-9
+    private, _ = play(SketchDistance(clip=5.0), x, y, Budget(1.0, 1e-5))
+    assert 0 <= private.low <= private.value <= private.high < math.inf
 
 
 def test_fed_wad_converges_with_a_random_t_and_stays_above_with_a_fixed_one():
@@ -121,10 +142,24 @@ def test_clipping_keeps_directions_and_bounds_norms():
     torch.testing.assert_close(data.points, torch.tensor([[0.6, 0.8], [0.3, 0.4]]).double())
 
 
+@pytest.mark.parametrize(
+    "given",
+    [
+        {"points": torch.zeros(0, 3)},
+        {"points": torch.tensor([[0.0], [float("nan")]])},
+        {"weights": torch.tensor([-1.0, 3.0])},  # |-1/2| would be more than the sensitivity allows for
+        {"weights": torch.ones(3)},
+        {"weights": torch.zeros(2)},
+        {"labels": torch.zeros(3, dtype=torch.int64)},
+    ],
+)
+def test_what_no_party_can_hold_is_refused(given):
+    with pytest.raises(UsageError, match="mu"):
+        Party("mu", **({"points": torch.zeros(2, 1)} | given))
+
+
 def test_wrong_parties_are_refused():
     with pytest.raises(UsageError, match="columns"):
         play(DirectWad(), cloud(3, 2, 0), cloud(3, 3, 0))
-    with pytest.raises(UsageError, match="points"):
-        Party("mu", torch.zeros(0, 3))
     with pytest.raises(UsageError, match="task=distance"):
         DirectWad().prepare(None)

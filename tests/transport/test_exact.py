@@ -35,6 +35,13 @@ def test_values_and_gradients_agree_with_pot(p, n, m):
         torch.testing.assert_close(mine, other)
 
 
+@pytest.mark.parametrize("scale", [1e-8, 1e-4, 1e6])
+@pytest.mark.parametrize("p", [1.0, 2.0, 3.0])
+def test_units_do_not_matter(p, scale):
+    x, y = cloud(33, 5, 0), cloud(17, 5, 1) + 0.7
+    torch.testing.assert_close(exact_wasserstein(scale * x, scale * y, p), scale * exact_wasserstein(x, y, p))
+
+
 def test_plan_has_the_marginals():
     a = torch.tensor([0.5, 0.25, 0.25], dtype=torch.float64)
     plan = exact_plan(cloud(3, 2, 0), cloud(5, 2, 1), x_weights=a * 8)

@@ -91,6 +91,8 @@ def test_calibrated_gradients_point_at_what_does_not_belong():
     assert set(score.topk(6).indices.tolist()) == set(range(6))
     f = sinkhorn_potential(measure(x), measure(y), 0.1**0.5)
     torch.testing.assert_close(score, (f - f.mean()) * 60 / 59)
+    with pytest.raises(UsageError, match="one point"):
+        calibrated_gradients(measure(x[:1]), measure(y))
 
 
 def test_augmented_points_have_the_distance_of_diagonal_gaussians():
