@@ -35,7 +35,9 @@ def linked(eta: Tensor, candidates: Tensor, t: float) -> Tensor:
 
 
 def inferred_labels(guess: Tensor, public: Tensor, labels: Tensor, seed: int = 0) -> Tensor:
-    """Labels read off the guesses by logistic regression trained on public records."""
+    """Labels read off the guesses by logistic regression trained on public records; of one class, that class."""
+    if len(labels.unique()) == 1:
+        return labels[:1].expand(len(guess))
     import warnings
 
     from sklearn.linear_model import LogisticRegression

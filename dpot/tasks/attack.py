@@ -146,6 +146,10 @@ def scene_of(
         raise UsageError("task=attack needs a data set of images (texts: paper=triangle_wad figure=6)")
     size = points_allowed(size, profile)
     public = min(public, len(data.train) - size)
+    if public < 2:
+        raise UsageError(
+            f"task.public: a covariance needs 2 public records, {max(public, 0)} are left beside the parties'"
+        )
     random = torch.Generator().manual_seed(seed)
     both, second = two_sides(data, size + public, size, random)
     y = both.y

@@ -26,8 +26,8 @@ def images(n, seed):
 MU, NU = images(60, 0), images(60, 1)
 
 
-def log_of(method):
-    parties = Party("mu", MU), Party("nu", NU)
+def log_of(method, **given):
+    parties = Party("mu", MU, **given), Party("nu", NU)
     return method.estimate(*parties, torch.Generator().manual_seed(0), Budget(None)).log
 
 
@@ -43,6 +43,22 @@ def test_the_papers_row_by_row_attack_fails_on_random_data_and_the_others_do_not
     assert recovery(inversion.subtracted(eta.points, gamma.points, t), MU).rows < 0.1
     assert recovery(inversion.resolved(eta, gamma, t), MU, 1e-12).rows == 1
     assert recovery(inversion.range_matched(eta.points, gamma.points, t), MU, 1e-12).rows == 1
+
+
+@pytest.mark.parametrize(("p", "t", "sigma"), [(1.0, 0.5, 1.0), (1.0, 0.05, 0.2), (3.0, 0.5, 1.0), (2.0, 0.99, 4.0)])
+@pytest.mark.parametrize("size", [None, 30])  # fewer points of γ: each serves several records
+def test_the_matching_is_found_again_whatever_the_order_and_t(p, t, sigma, size):
+    view = log_of(TriangleWad(p, t, sigma=sigma, size=size)).view(SERVER)
+    assert recovery(inversion.resolved(view["eta mu"], view["gamma"], t, p), MU, 1e-9).rows == 1
+
+
+def test_where_messages_are_means_over_gamma_part_of_the_rows_is_recovered():
+    weights = torch.rand(len(MU), generator=torch.Generator().manual_seed(0)).double() + 0.2
+    view = log_of(TriangleWad(), weights=weights).view(SERVER)
+    eta, gamma = view["eta mu"], view["gamma"]
+    found = recovery(inversion.resolved(eta, gamma, 0.5), MU)
+    assert 0.2 < found.rows < 1
+    assert found.psnr > recovery(inversion.subtracted(eta.points, gamma.points, 0.5), MU).psnr + 5
 
 
 def test_an_insider_finds_the_secret_reference():
@@ -93,6 +109,10 @@ def test_noise_that_hides_pixels_hides_neither_membership_nor_labels():
     assert float((denoising.linked(eta, x, 0.5) == torch.arange(100)).double().mean()) > 0.9
     guess = denoising.wiener(eta, 0.5, 1.0, x[100:])
     assert float((denoising.inferred_labels(guess, x[100:], labels[100:]) == labels[:100]).double().mean()) > 0.95
+
+
+def test_public_records_of_one_class_name_that_class():
+    assert denoising.inferred_labels(MU[:3], NU, torch.full((60,), 4)).tolist() == [4, 4, 4]
 
 
 def test_scores():

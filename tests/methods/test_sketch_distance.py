@@ -173,6 +173,20 @@ def test_the_bracket_covers_the_truth_at_its_rate(kind, shift, epsilon, sizes):
     assert hits > 27
 
 
+def test_the_bracket_covers_with_labels_and_weights_too():
+    """A class that one side lacks, weights on the other; 30 draws at rate .9 fall to 19 or fewer once in 10,000."""
+    x, y = cloud(300, 4, 2), cloud(120, 4, 3, 0.5)
+    weights = torch.rand(300, generator=torch.Generator().manual_seed(0), dtype=torch.float64) + 0.1
+    parties = (
+        Party("mu", x, weights, torch.arange(300) % 3, classes=3),
+        Party("nu", y, labels=torch.arange(120) % 2, classes=3),
+    )
+    method = SketchDistance(directions=6, clip=6.0, failure=0.1, label_scale=2.0)
+    truth, random = method.exact(*parties, directions=1500), torch.Generator().manual_seed(8)
+    found = [method.estimate(*parties, random, Budget(30.0, 1e-6, conversion="tight")) for _ in range(30)]
+    assert sum(e.low <= truth <= e.high for e in found) > 19
+
+
 def test_the_proved_bracket_covers_the_average_over_the_directions_in_use():
     x, y = cloud(200, 6, 0), cloud(300, 6, 1, 0.5)
     method = SketchDistance(directions=8, clip=20.0, failure=0.1)

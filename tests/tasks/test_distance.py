@@ -71,6 +71,11 @@ def test_attacks_are_reported_with_pictures(answer):
     assert Path(record["files"]["pictures"]).read_bytes().startswith(b"\x89PNG")
 
 
+def test_an_attack_needs_public_records(answer):
+    with pytest.raises(UsageError, match=r"task\.public"):
+        answer("task=attack", *SMOKE, "task.public=1")
+
+
 def test_a_figure_is_written_with_where_it_comes_from(answer):
     figure = answer("task=reproduce", "paper=triangle_wad", "figure=4", "profile=smoke")
     assert not figure["comparable"]
