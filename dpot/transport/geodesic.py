@@ -82,8 +82,8 @@ def sinkhorn_potential(x: Measure, y: Measure, blur: float, scaling: float = 0.9
 def calibrated_gradients(x: Measure, y: Measure, blur: float = 0.1**0.5) -> Tensor:
     """How the distance to y grows when mass moves to x_i: f_i - mean of the other f_j (LAVA, Just et al. 2023).
 
-    f is a dual potential. The exact dual is not unique and its vertex solutions rank points at random; the debiased
-    entropic one is smooth. Large values are points that do not belong.
+    f is a dual potential. The exact dual is not unique, and which one a solver gives decides the scores; the debiased
+    entropic one is unique up to a constant and smooth. Large values are points that do not belong.
     """
     if len(x.points) < 2:
         raise UsageError("one point cannot be scored beside others: give at least 2")
