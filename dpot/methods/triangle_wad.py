@@ -9,13 +9,15 @@ from __future__ import annotations
 
 from typing import Annotated, Literal
 
+import numpy as np
 import torch
 
-from dpot.errors import UsageError
+from dpot.errors import DataError, UsageError
 from dpot.methods.direct_wad import Order
 from dpot.methods.parties import SERVER, Distance, Estimate, Log, Party, check_together
 from dpot.privacy.budget import Budget
 from dpot.ranges import Count, NonNegative, Range
+from dpot.transport.checks import check_cloud
 from dpot.transport.exact import Measure
 from dpot.transport.geodesic import Scale, Support, measure, scaled_back, triangle_error_bound, wasserstein
 
@@ -27,7 +29,8 @@ class TriangleWad(Distance):
     """One exchange: γ to both parties, η_μ and η_ν back.
 
     gamma: `ones` (the constant data of the published zero-gap rows), `random` (N(0, sigma²)) or `given` (the argument
-    `defence`). scale: `right` divides by 1 - t, `printed` by t^p as the paper has it.
+    `defence`: a measure, or the name of a .npy file of points). scale: `right` divides by 1 - t, `printed` by t^p as
+    the paper has it.
     """
 
     def __init__(
@@ -40,12 +43,13 @@ class TriangleWad(Distance):
         secret: bool = False,
         scale: Scale = "right",
         support: Support = "barycentric",
-        defence: Measure | None = None,
+        defence: str | Measure | None = None,
     ) -> None:
         if (gamma == "given") != (defence is not None):
-            raise UsageError("gamma=given goes with defence data, and only with gamma=given")
+            raise UsageError("loss.gamma=given and loss.defence (a .npy file of points) go together")
         self.p, self.t, self.gamma, self.sigma, self.size = p, t, gamma, sigma, size
-        self.secret, self.scale, self.support, self.defence = secret, scale, support, defence
+        self.secret, self.scale, self.support = secret, scale, support
+        self.defence = _read(defence) if isinstance(defence, str) else defence
 
     def estimate(self, first: Party, second: Party, random: torch.Generator, budget: Budget) -> Estimate:
         """Draw γ, interpolate on both sides, compare what was sent."""
@@ -76,8 +80,20 @@ class TriangleWad(Distance):
 
     def _draw(self, first: Party, random: torch.Generator) -> Measure:
         if self.defence is not None:
+            if (columns := self.defence.points.shape[1]) != first.dimension:
+                raise UsageError(f"loss.defence has {columns} columns, the parties' points have {first.dimension}")
             return self.defence
         shape = (self.size or first.size, first.dimension)
         if self.gamma == "ones":
             return measure(torch.ones(shape, dtype=torch.float64))
         return measure(self.sigma * torch.randn(shape, generator=random, dtype=torch.float64))
+
+
+def _read(path: str) -> Measure:
+    """Defence data from a file: an array (m, d) as NumPy saves it."""
+    try:
+        points = torch.from_numpy(np.load(path, allow_pickle=False).astype(np.float64))
+    except (OSError, ValueError, AttributeError, TypeError) as error:
+        raise DataError(f"loss.defence={path}: no array of numbers could be read ({error})") from None
+    check_cloud(points, f"loss.defence={path}", dims=(2,))
+    return measure(points)

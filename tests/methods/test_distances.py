@@ -2,10 +2,11 @@
 
 import math
 
+import numpy as np
 import pytest
 import torch
 
-from dpot.errors import UsageError
+from dpot.errors import DataError, UsageError
 from dpot.methods.direct_wad import DirectWad
 from dpot.methods.fed_wad import FedWad
 from dpot.methods.noisy_records import NoisyRecords
@@ -60,6 +61,22 @@ def test_given_defence_data_and_unequal_weighted_parties():
     assert estimate.value == pytest.approx(wasserstein(measure(x, w), measure(y)))
     with pytest.raises(UsageError, match="given"):
         TriangleWad(gamma="given")
+
+
+def test_defence_data_come_from_a_file_too(tmp_path):
+    np.save(tmp_path / "gamma.npy", np.full((4, 6), 0.3, dtype=np.float32))
+    method = TriangleWad(gamma="given", defence=str(tmp_path / "gamma.npy"))
+    assert play(method, X, Y)[0].value == pytest.approx(wasserstein(measure(X), measure(Y)))
+    with pytest.raises(UsageError, match="6 columns"):
+        play(method, X[:, :5], Y[:, :5])
+    (tmp_path / "text.npy").write_text("γ")
+    np.save(tmp_path / "flat.npy", np.ones(6))
+    np.savez(tmp_path / "several.npz", a=np.ones((2, 6)))
+    for name in ("text.npy", "none.npy", "several.npz"):
+        with pytest.raises(DataError, match=name):
+            TriangleWad(gamma="given", defence=str(tmp_path / name))
+    with pytest.raises(UsageError, match=r"flat\.npy"):
+        TriangleWad(gamma="given", defence=str(tmp_path / "flat.npy"))
 
 
 @pytest.mark.parametrize("method", [DirectWad(1.0), TriangleWad(1.0, 0.3), TriangleWad(2.0, 0.5, gamma="ones")])
