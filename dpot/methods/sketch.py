@@ -59,7 +59,7 @@ SYNTHETIC, SYNTHETIC_ON_CPU = 60_000, 5_000  # records that the second round's n
 class Sketch(Method):
     """Release and fit. Everything is set by rule (sketch_rules.py) from the records' number, classes and shape and ε.
 
-    What is given here replaces a rule, for ablations: lines, knots, planes, shares, steps, rounds, textures
+    What is given here replaces a rule, for ablations: lines, knots, planes, shares, steps, batch, rounds, textures
     (sketch_textures.py), which directions (sketch_directions.py), hard bins in the place of soft ones; cumulated
     weighs cumulated bins against plain ones.
     """
@@ -77,6 +77,7 @@ class Sketch(Method):
         steps: Count | None = None,
         second_steps: Count | None = None,
         step_factor: Positive = 1.0,
+        batch: Count | None = None,
         cumulated: NonNegative = CUMULATED,
         learning_rate: Positive = 2e-3,
         second_learning_rate: Positive = 1e-3,
@@ -84,7 +85,7 @@ class Sketch(Method):
     ) -> None:
         self.rounds, self.lines, self.knots, self.planes = rounds, lines, knots, planes
         self.second_share, self.steps, self.second_steps = second_share, steps, second_steps
-        self.textures = textures
+        self.textures, self.batch = textures, batch
         self.directions, self.hard, self.step_factor, self.cumulated = directions, hard, step_factor, cumulated
         self.learning_rate, self.second_learning_rate, self.ema = learning_rate, second_learning_rate, ema
         self.release: Release | None = None
@@ -151,7 +152,8 @@ class Sketch(Method):
         made = replace(made, layout=layout, second_share=second, texture_share=textures)
         if made.first_share <= 0:
             raise UsageError(f"loss.second_share={second:g}: nothing is left for the first round; it must be smaller")
-        return replace(made, steps=steps, second_steps=second_steps)
+        per_class = max(2, self.batch // problem.classes // 2 * 2) if self.batch else made.per_class
+        return replace(made, steps=steps, second_steps=second_steps, per_class=per_class)
 
     def _first_round(self, problem: Problem, sketcher: Sketcher, plan: Plan) -> Round:
         for_norm = sketcher.charge(plan.norm_share, "histogram of lengths")

@@ -13,7 +13,7 @@ HIDDEN = {"conv": 128, "dense": 100}
 class FeatureNetwork(nn.Module):
     """A convolutional or a one-hidden-layer classifier of flat records, with its hidden layer before the ReLU.
 
-    conv: two 3×3 convolutions (32, 64) with pooling, 128 hidden units; dense: 100 hidden units.
+    conv: two 4×4 convolutions (32, 64) with stride 2, 128 hidden units; dense: 100 hidden units.
     """
 
     def __init__(self, style: Style, shape: tuple[int, int, int], classes: int) -> None:
@@ -25,12 +25,10 @@ class FeatureNetwork(nn.Module):
         else:
             self.trunk = nn.Sequential(
                 nn.Unflatten(1, shape),
-                nn.Conv2d(channels, 32, 3, padding=1),
+                nn.Conv2d(channels, 32, 4, 2, 1),
                 nn.ReLU(),
-                nn.MaxPool2d(2),
-                nn.Conv2d(32, 64, 3, padding=1),
+                nn.Conv2d(32, 64, 4, 2, 1),
                 nn.ReLU(),
-                nn.MaxPool2d(2),
                 nn.Flatten(),
                 nn.Dropout(0.5),
                 nn.Linear(64 * (height // 4) * (width // 4), HIDDEN[style]),
