@@ -64,9 +64,15 @@ class Sheet:
     axis: str | None = None  # what a row's last word is, where the picture is of curves
     # what the quick and smoke profiles add, where cutting steps is not enough for a CPU: (condition or "", override)
     small: tuple[tuple[str, str], ...] = ()
+    small_rows: tuple[str, ...] | None = None  # the rows those profiles run unless others are asked for; None: all
 
-    def runs(self, seeds: int | None = None, demo: bool = False, small: bool = False) -> Iterator[PlannedRun]:
-        """Every run the sheet needs, seeds innermost. In a demonstration the data sets give way to `demo`."""
+    def runs(
+        self, seeds: int | None = None, demo: bool = False, small: bool = False, profile: str = ""
+    ) -> Iterator[PlannedRun]:
+        """Every run the sheet needs, seeds innermost. In a demonstration the data sets give way to `demo`.
+
+        `small` may add something for one profile only (`profile=quick: [...]`).
+        """
         groups = list(dict.fromkeys(column.overrides for column in self.columns))
         if demo:
             groups = groups[:1]
@@ -76,7 +82,7 @@ class Sheet:
             for group in groups:
                 added = tuple(o for key in group for o in self.special.get(row, {}).get(key, ()))
                 if small:
-                    chosen_so_far = (*self.common, *overrides)
+                    chosen_so_far = (*self.common, *overrides, f"profile={profile}")
                     added += tuple(o for condition, o in self.small if _holds(condition, chosen_so_far))
                 chosen = tuple(f"dataset={self.demo}" if o.startswith("dataset=") else o for o in group)
                 for seed in range(min(self.seeds, seeds or self.seeds)):
@@ -138,9 +144,17 @@ def parse(body: dict[str, Any], path: Path, kind: str) -> Sheet:
             picture=body.get("picture"),
             axis=body.get("axis"),
             small=tuple(_conditional(body.get("small", ()))),
+            small_rows=_known(body["small_rows"], rows) if "small_rows" in body else None,
         )
     except (KeyError, TypeError, AttributeError, ValueError) as error:
         raise DataError(f"{path}: not a sheet ({type(error).__name__}: {error})") from None
+
+
+def _known(names: Sequence[str], rows: Mapping[str, tuple[str, ...] | None]) -> tuple[str, ...]:
+    for name in names:
+        if rows.get(name) is None:
+            raise ValueError(f"small_rows: there is no row {name} to run")
+    return tuple(names)
 
 
 def _conditional(items: Sequence[str | dict[str, list[str]]]) -> Iterator[tuple[str, str]]:

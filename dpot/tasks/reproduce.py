@@ -181,15 +181,23 @@ class Reproduce(Task):
         """Compose every run of the sheet and look up its record."""
         planned = []
         composed: dict[tuple[str, ...], DictConfig] = {}
-        for run in sheet.runs(cfg.profile.seeds, demo, cfg.profile.name in SMALL):
-            if self.rows is not None and run.row not in self.rows:
+        name = str(cfg.profile.name)
+        plain = _compose([f"profile={name}"]).profile
+        rows = sheet.small_rows if self.rows is None and name in SMALL else self.rows
+        if rows is not None and self.rows is None:
+            log.info("profile=%s runs only %s (task.rows= chooses others)", name, ", ".join(rows))
+        for run in sheet.runs(cfg.profile.seeds, demo, name in SMALL, name):
+            if rows is not None and run.row not in rows:
                 continue
             if run.overrides not in composed:
-                composed[run.overrides] = _compose([*run.overrides, f"profile={cfg.profile.name}"])
+                composed[run.overrides] = _compose([*run.overrides, f"profile={name}"])
                 config.check(composed[run.overrides])  # brings values to their types, as a run does
             own = composed[run.overrides].copy()
             own.seed = run.seed
-            own.profile = cfg.profile  # with the user's own overrides of it
+            # the profile as the sheet may set it (profile.steps), with the user's own overrides of it
+            own.profile = {
+                key: own.profile[key] if cfg.profile[key] == plain[key] else cfg.profile[key] for key in plain
+            }
             own.profile.seeds = None  # how many seeds are run is no property of one run
             for key in ("device", "data_root", "output_root", "tracker", "debug"):
                 own[key] = cfg[key]

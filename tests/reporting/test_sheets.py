@@ -8,6 +8,7 @@ import torch
 from PIL import Image
 
 from dpot import config
+from dpot.errors import DataError
 from dpot.launch import compose_config
 from dpot.record import Record
 from dpot.reporting import pictures, sheets
@@ -56,6 +57,20 @@ def test_small_profiles_add_what_fits_the_row(sheet):
     assert "generator.width=8" not in overrides(sheet, "Adam 0.01", "dataset=mnist")
 
 
+def test_what_is_added_for_one_profile_is_not_added_for_another():
+    body = BODY | {"small": [{"profile=quick": ["profile.steps=900"]}]}
+    sheet = sheets.parse(body, Path("sheet.yaml"), "figure")
+    assert "profile.steps=900" in overrides(sheet, "Adam 0.1", "dataset=mnist", small=True, profile="quick")
+    assert "profile.steps=900" not in overrides(sheet, "Adam 0.1", "dataset=mnist", small=True, profile="smoke")
+
+
+@pytest.mark.parametrize("row", ["nobody", "other"])
+def test_rows_for_small_profiles_must_be_rows_that_can_be_run(row):
+    assert sheets.parse(BODY | {"small_rows": ["Adam 0.1"]}, Path("s.yaml"), "figure").small_rows == ("Adam 0.1",)
+    with pytest.raises(DataError, match=row):
+        sheets.parse(BODY | {"small_rows": [row]}, Path("s.yaml"), "figure")
+
+
 def panels(sheet, folder):
     found = []
     for run in sheet.runs(seeds=1):
@@ -85,5 +100,5 @@ def test_figures_are_drawn_from_records(sheet, tmp_path, kind):
 )
 def test_the_last_run_of_a_sheet_composes(each):
     """Its overrides, those for a CPU included, name things that exist. One run a sheet: composing takes a second."""
-    run = list(each.runs(seeds=1, small=True))[-1]
+    run = list(each.runs(seeds=1, small=True, profile="quick"))[-1]
     config.check(compose_config([*run.overrides, "profile=quick"]))

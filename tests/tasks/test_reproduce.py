@@ -11,6 +11,7 @@ import pytest
 
 from dpot.launch import compose_config, run
 from dpot.reporting import sheets
+from dpot.tasks.reproduce import Reproduce
 
 COMMAND = ["task=reproduce", "paper=dp_swd", "table=2", "profile=smoke"]
 
@@ -124,3 +125,14 @@ def test_what_it_will_cost_is_known_from_runs_made_elsewhere(tmp_path):
     plan = run(compose_config([*overrides, f"output_root={tmp_path}", f"data_root={tmp_path}"])).data
     assert plan["expected_seconds"] > 0
     assert plan["measured_on"]
+
+
+@pytest.mark.parametrize(("asked", "steps"), [([], 1200), (["profile.steps=7"], 7), (["profile=smoke"], 20)])
+def test_a_sheet_sets_the_steps_of_the_quick_profile_and_the_user_has_the_last_word(tmp_path, asked, steps):
+    overrides = ["task=reproduce", "paper=dp_sinkhorn", "figure=4a", "profile=quick", "device=cpu", *asked]
+    cfg = compose_config([*overrides, f"output_root={tmp_path}"])
+    planned = Reproduce().plan(sheets.load("dp_sinkhorn", "4a", "figure"), cfg, demo=True)
+    assert {item.cfg.profile.steps for item in planned} == {steps}
+    assert [item.run.row for item in planned] == ["Adam 1e-3", "RMSprop 1e-3"]  # those the sheet names for a CPU
+    chosen = Reproduce(rows=["SGD 1e-6"]).plan(sheets.load("dp_sinkhorn", "4a", "figure"), cfg, demo=True)
+    assert [item.run.row for item in chosen] == ["SGD 1e-6"]
