@@ -160,7 +160,8 @@ class SmallCNN(nn.Sequential):
         colours, height, width = shape
         layers: list[nn.Module] = [nn.Unflatten(1, shape)]
         for inputs, outputs in ((colours, 32), (32, 64), (64, 128)):
-            layers += [nn.Conv2d(inputs, outputs, 3, padding=1), nn.ReLU(), nn.MaxPool2d(2, ceil_mode=True)]
+            # a maximum of ReLUs is the ReLU of the maximum, of a quarter of the values
+            layers += [nn.Conv2d(inputs, outputs, 3, padding=1), nn.MaxPool2d(2, ceil_mode=True), nn.ReLU()]
             height, width = -(-height // 2), -(-width // 2)
             layers.append(nn.Dropout2d(0.25))
         layers += [nn.Flatten(), nn.Linear(128 * height * width, 128), nn.ReLU(), nn.Dropout(0.5)]

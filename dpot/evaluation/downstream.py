@@ -88,7 +88,8 @@ def _sinkhorn_network(
         patience = 30
     else:
         network = classifiers.SmallCNN(shape, classes).to(device)  # type: ignore[arg-type]
-        return network, torch.optim.SGD(network.parameters(), lr=1e-3, momentum=0.9), 60
+        fused = device.type == "cuda"
+        return network, torch.optim.SGD(network.parameters(), lr=1e-3, momentum=0.9, fused=fused), 60
     network.to(device)
     return network, classifiers.adam(network.parameters(), 1e-4, device), patience
 

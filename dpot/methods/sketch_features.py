@@ -102,8 +102,8 @@ class Layout:
 class RecordMap(Protocol):
     """From records (n, d) with values in [0, 1] to positions (n, positions) in knots."""
 
-    def __call__(self, records: Tensor) -> Tensor:
-        """Differentiable, for generated records."""
+    def __call__(self, records: Tensor, chosen: Tensor | None = None) -> Tensor:
+        """Differentiable, for generated records; of the chosen positions only, where some are given."""
 
     def exactly(self, records: Tensor) -> Tensor:
         """For private records, to be counted."""
@@ -136,8 +136,10 @@ class LinearMap:
         stretch = knots_per_unit / (WEIGHT_GRID * grid)
         return cls(weights, stretch, centres.double() * knots_per_unit - layout.centre(device).double(), grid)
 
-    def __call__(self, records: Tensor) -> Tensor:
-        return records @ self._slope - self._shift
+    def __call__(self, records: Tensor, chosen: Tensor | None = None) -> Tensor:
+        if chosen is None:
+            return records @ self._slope - self._shift
+        return records @ self._slope[:, chosen] - self._shift[chosen]
 
     def exactly(self, records: Tensor) -> Tensor:
         whole = whole_records(records, self.grid)
@@ -158,8 +160,10 @@ class LearnedMap:
     def __init__(self, networks: list[FeatureNetwork], weights: Tensor, shift: Tensor) -> None:
         self.networks, self.weights, self.shift = networks, weights, shift
 
-    def __call__(self, records: Tensor) -> Tensor:
-        return hidden(self.networks, records) @ self.weights - self.shift
+    def __call__(self, records: Tensor, chosen: Tensor | None = None) -> Tensor:
+        if chosen is None:
+            return hidden(self.networks, records) @ self.weights - self.shift
+        return hidden(self.networks, records) @ self.weights[:, chosen] - self.shift[chosen]
 
     @torch.no_grad()
     def exactly(self, records: Tensor) -> Tensor:

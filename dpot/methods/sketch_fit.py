@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import torch
 import torch.nn.functional as F
@@ -32,6 +32,7 @@ from dpot.training.progress import Progress
 from dpot.training.schedules import Cosine
 from dpot.transport.directions import ImageShape
 
+PIECES_PER_STEP = 1400  # lines and planes; more than twice as many are looked at in parts
 CUMULATED = 0.2  # weight of the cumulated bins against 1 of the plain ones
 NETWORKS: tuple[Style, ...] = ("conv", "conv", "dense", "dense")
 NETWORKS_ON_CPU: tuple[Style, ...] = ("conv", "dense")
@@ -53,20 +54,41 @@ class Target:
     cumulated: float = CUMULATED
     weight: float = 1.0
 
-    def loss(self, records: Tensor, class_weights: Tensor) -> Tensor:
-        """Records (classes, 2, n, d), two halves per class → the unbiased squared distance, averaged over pieces."""
+    def loss(self, records: Tensor, class_weights: Tensor, random: torch.Generator) -> Tensor:
+        """Records (classes, 2, n, d), two halves per class → the unbiased squared distance, averaged over pieces.
+
+        Of many lines and planes only every s-th is looked at, from a random one on: an unbiased part of the whole.
+        """
         classes, halves, count, size = records.shape
-        positions = self.record_map(records.reshape(-1, size)).view(classes * halves, count, -1)
-        gap = self.layout.means(positions).view(classes, halves, -1) - self.expected[:, None]
-        edge = self.layout.lines * self.layout.knots
-        lines = gap[..., :edge].reshape(classes, halves, self.layout.lines, self.layout.knots)
+        chosen, layout, expected = self._part(random)
+        positions = self.record_map(records.reshape(-1, size), chosen).view(classes * halves, count, -1)
+        gap = layout.means(positions).view(classes, halves, -1) - expected[:, None]
+        edge = layout.lines * layout.knots
+        lines = gap[..., :edge].reshape(classes, halves, layout.lines, layout.knots)
         total = (lines[:, 0] * lines[:, 1]).sum(2).mean(1)
         if self.cumulated:
-            steps = lines @ lines.new_ones(self.layout.knots, self.layout.knots).triu()  # torch's cumsum is slow here
+            steps = lines @ lines.new_ones(layout.knots, layout.knots).triu()  # torch's cumsum is slow here
             total = total + self.cumulated * (steps[:, 0] * steps[:, 1]).sum(2).mean(1)
-        if self.layout.planes:
-            total = total + (gap[:, 0, edge:] * gap[:, 1, edge:]).sum(1) / self.layout.planes
+        if layout.planes:
+            total = total + (gap[:, 0, edge:] * gap[:, 1, edge:]).sum(1) / layout.planes
         return self.weight * (class_weights * total).mean()
+
+    def _part(self, random: torch.Generator) -> tuple[Tensor | None, Layout, Tensor]:
+        """Which positions to look at (None: all), their layout and what is expected of them."""
+        full, device = self.layout, self.expected.device
+        stride = full.pieces // PIECES_PER_STEP
+        if stride < 2:
+            return None, full, self.expected
+        part = replace(full, lines=full.lines // stride, planes=full.planes // stride)
+        first = torch.randint(stride, (), generator=random, device=device)
+        lines = torch.arange(part.lines, device=device) * stride + first
+        planes = torch.arange(part.planes, device=device) * stride + first
+        chosen = torch.cat([lines, full.lines + planes, full.lines + full.planes + planes])
+        on_lines, on_planes = self.expected.split([full.lines * full.knots, full.planes * full.plane_knots**2], 1)
+        expected = [on_lines.unflatten(1, (full.lines, full.knots))[:, lines].flatten(1)]
+        if part.planes:
+            expected.append(on_planes.unflatten(1, (full.planes, -1))[:, planes].flatten(1))
+        return chosen, part, torch.cat(expected, 1)
 
 
 def expectations(noisy: Tensor, counts: Tensor, layout: Layout) -> Tensor:
@@ -96,7 +118,7 @@ def fit_step(
         with fast_products():
             images = model(model.code(len(labels), random, device), labels)
             records = images.reshape(model.classes, 2, per_class // 2, -1)
-            loss = torch.stack([target.loss(records, weights) for target in targets]).sum()
+            loss = torch.stack([target.loss(records, weights, random) for target in targets]).sum()
             loss.backward()
         optimizer.step()
         return {"loss": loss}

@@ -107,7 +107,7 @@ def plan(records: int, classes: int, mu: float, images: bool, rounds: int = 2, c
 def _fit_sizes(classes: int, low_noise: bool, cuda: bool) -> tuple[int, int, int]:
     """(steps of the first fit, of the second, generated records per class and step)."""
     if cuda:
-        per_class, steps = max(16, min(512, BATCH // classes)), (9000, 5000) if low_noise else (3500, 3000)
+        per_class, steps = max(16, min(512, BATCH // classes)), (5000, 3000) if low_noise else (3500, 3000)
     else:
         per_class, steps = max(8, min(64, 160 // classes)), (400, 200)
     return *steps, per_class // 2 * 2

@@ -85,7 +85,9 @@ class TextureMap:
         noise = noise - taps * (noise.sum((1, 2, 3), keepdim=True) / taps.sum((1, 2, 3), keepdim=True))
         return cls((unit_rows(noise.flatten(1)) * WEIGHT_GRID).round(), shape, knots, grid)
 
-    def __call__(self, records: Tensor) -> Tensor:
+    def __call__(self, records: Tensor, chosen: Tensor | None = None) -> Tensor:
+        if chosen is not None:
+            raise ValueError("textures are few: all of them are looked at in every step")
         return self._squeezed(self._windows(records) @ self._float)
 
     def exactly(self, records: Tensor) -> Tensor:

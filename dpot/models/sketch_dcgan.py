@@ -8,48 +8,30 @@ import torch
 from torch import Tensor, nn
 
 from dpot.models.generator import Generator, one_hot
-from dpot.ranges import Count
+from dpot.ranges import Count, NonNegativeInt
 
 WIDTH_ON_GPU, WIDTH_ON_CPU = 128, 32  # the wide one takes hours on a CPU
 
 
-class Modulated(nn.Module):
-    """Batch normalisation whose scale and shift depend on code and label, then a ReLU."""
+class Residual(nn.Module):
+    """x + convolution(ReLU(normalised x))."""
 
-    def __init__(self, inputs: int, channels: int) -> None:
+    def __init__(self, channels: int) -> None:
         super().__init__()
-        self.norm = nn.BatchNorm2d(channels, affine=False)
-        self.style = nn.Linear(inputs, 2 * channels)
-        nn.init.normal_(self.style.weight, std=0.02)
-        nn.init.zeros_(self.style.bias)
+        convolution = nn.Conv2d(channels, channels, 3, padding=1, bias=False)
+        self.way = nn.Sequential(nn.BatchNorm2d(channels), nn.ReLU(), convolution)
 
-    def forward(self, x: Tensor, joined: Tensor) -> Tensor:
-        """(N, channels, H, W), (N, inputs) → (N, channels, H, W)."""
-        scale, shift = self.style(joined)[:, :, None, None].chunk(2, 1)
-        return torch.relu(self.norm(x) * (1 + scale) + shift)
-
-
-class Doubling(nn.Module):
-    """One doubling: normalise, double; where it is deep, a further convolution beside the way."""
-
-    def __init__(self, inputs: int, before: int, after: int, deep: bool) -> None:
-        super().__init__()
-        self.enter = Modulated(inputs, before)
-        self.widen = nn.ConvTranspose2d(before, after, 4, 2, 1, bias=False)
-        self.inside = Modulated(inputs, after) if deep else None
-        self.mix = nn.Conv2d(after, after, 3, padding=1, bias=False) if deep else None
-
-    def forward(self, x: Tensor, joined: Tensor) -> Tensor:
-        """(N, before, H, W) → (N, after, 2H, 2W)."""
-        x = self.widen(self.enter(x, joined))
-        return x if self.mix is None or self.inside is None else x + self.mix(self.inside(x, joined))
+    def forward(self, x: Tensor) -> Tensor:
+        """(N, C, H, W) → (N, C, H, W)."""
+        added: Tensor = x + self.way(x)
+        return added
 
 
 class SketchDCGAN(Generator):
     """code + label → s×s (2·width) → doubled until the image's size is reached, channels halved, not below width/2.
 
     s·2^u is the smallest size of that form, s from 4 to 7, that holds the image; what is too much is cropped. For
-    28×28: 7×7 (256) → 14×14 (128) → 28×28 (64) → sigmoid. Code and label enter at every normalisation again. Matrix
+    28×28: 7×7 (256) → 14×14 (128) → 28×28 (64) → sigmoid, with `blocks` residual convolutions at every size. Matrix
     units work in bfloat16 on a GPU.
     """
 
@@ -59,8 +41,7 @@ class SketchDCGAN(Generator):
         shape: tuple[int, int, int],
         code_size: Count = 32,
         width: Count | None = None,
-        modulated: bool = False,
-        deep: bool = False,
+        blocks: NonNegativeInt = 1,
     ) -> None:
         super().__init__(code_size, classes, shape)
         channels, height, sideways = shape
@@ -68,30 +49,21 @@ class SketchDCGAN(Generator):
         if width is None:
             width = WIDTH_ON_GPU if torch.cuda.is_available() else WIDTH_ON_CPU
         widths = [max(2 * width >> i, width // 2, 1) for i in range(doublings + 1)]
-        inputs = code_size + classes
-        self.first = nn.Linear(inputs, widths[0] * start * start, bias=False)
+        self.first = nn.Linear(code_size + classes, widths[0] * start * start, bias=False)
         self.start = (widths[0], start, start)
-        self.parts = nn.ModuleList()
-        if modulated or deep:
-            self.parts.extend(Doubling(inputs, before, after, deep) for before, after in itertools.pairwise(widths))
-            self.parts.append(Modulated(inputs, widths[-1]))
-            self.net = nn.Sequential(nn.Conv2d(widths[-1], channels, 3, padding=1))
-        else:
-            layers: list[nn.Module] = []
-            for before, after in itertools.pairwise(widths):
-                layers += [nn.BatchNorm2d(before), nn.ReLU(), nn.ConvTranspose2d(before, after, 4, 2, 1, bias=False)]
-            layers += [nn.BatchNorm2d(widths[-1]), nn.ReLU(), nn.Conv2d(widths[-1], channels, 3, padding=1)]
-            self.net = nn.Sequential(*layers)
-        self.to(memory_format=torch.channels_last)
+        layers: list[nn.Module] = [Residual(widths[0]) for _ in range(blocks)]
+        for before, after in itertools.pairwise(widths):
+            layers += [nn.BatchNorm2d(before), nn.ReLU(), nn.ConvTranspose2d(before, after, 4, 2, 1, bias=False)]
+            layers += [Residual(after) for _ in range(blocks)]
+        layers += [nn.BatchNorm2d(widths[-1]), nn.ReLU(), nn.Conv2d(widths[-1], channels, 3, padding=1)]
+        self.net = nn.Sequential(*layers).to(memory_format=torch.channels_last)
 
     def forward(self, code: Tensor, labels: Tensor) -> Tensor:
         """(N, code_size), (N,) → (N, C, H, W) in [0, 1]."""
         joined = torch.cat([code, one_hot(labels, self.classes)], 1)
         with torch.autocast(code.device.type, dtype=torch.bfloat16, enabled=code.device.type == "cuda"):
-            x = self.first(joined).unflatten(1, self.start).contiguous(memory_format=torch.channels_last)
-            for part in self.parts:
-                x = part(x, joined)
-            logits = self.net(x)
+            begun = self.first(joined).unflatten(1, self.start)
+            logits = self.net(begun.contiguous(memory_format=torch.channels_last))
         _, height, width = self.shape
         top, left = (logits.shape[2] - height) // 2, (logits.shape[3] - width) // 2
         return torch.sigmoid(logits.float())[:, :, top : top + height, left : left + width]

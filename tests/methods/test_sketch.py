@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 import torch
 from torch import Tensor
+from torch.nn import functional as F
 
 from dpot.data.base import unit_range
 from dpot.data.digits import Digits
@@ -158,9 +159,25 @@ def test_the_loss_is_unbiased_in_the_noise_and_in_the_sample() -> None:
     pool = torch.rand(40_000, 3)
     mean = layout.means(record_map(pool)[None])[0]
     wanted = float((mean - expected[0]).square().sum()) / layout.lines
-    losses = [float(target.loss(part.view(1, 2, 5, 3), torch.ones(1))) for part in pool.split(10)]
+    random = torch.Generator().manual_seed(0)
+    losses = [float(target.loss(part.view(1, 2, 5, 3), torch.ones(1), random)) for part in pool.split(10)]
     spread = torch.tensor(losses).std() / len(losses) ** 0.5
     assert sum(losses) / len(losses) == pytest.approx(wanted, abs=5 * float(spread))
+
+
+def test_the_loss_of_some_lines_and_planes_is_the_whole_one_on_average(monkeypatch: pytest.MonkeyPatch) -> None:
+    torch.manual_seed(0)
+    layout = Layout(lines=9, knots=5, planes=6, plane_knots=4)
+    directions = F.normalize(torch.randn(layout.positions, 7), dim=1)
+    places = torch.zeros(layout.positions), torch.ones(layout.positions)
+    target = Target(LinearMap.of(directions, *places, layout, 255), layout, torch.rand(2, layout.bins))
+    records, weights = torch.rand(2, 2, 30, 7), torch.tensor([1.0, 0.5])
+    random = torch.Generator().manual_seed(0)
+    whole = float(target.loss(records, weights, random))
+    monkeypatch.setattr(sketch_fit, "PIECES_PER_STEP", 5)  # every third
+    parts = {float(target.loss(records, weights, random)) for _ in range(60)}
+    assert len(parts) == 3
+    assert sum(parts) / 3 == pytest.approx(whole, rel=1e-5)
 
 
 def test_expectations_and_weights_of_classes() -> None:
