@@ -127,7 +127,7 @@ def test_what_it_will_cost_is_known_from_runs_made_elsewhere(tmp_path):
     assert plan["measured_on"]
 
 
-@pytest.mark.parametrize(("asked", "steps"), [([], 1200), (["profile.steps=7"], 7), (["profile=smoke"], 20)])
+@pytest.mark.parametrize(("asked", "steps"), [([], 2000), (["profile.steps=7"], 7), (["profile=smoke"], 20)])
 def test_a_sheet_sets_the_steps_of_the_quick_profile_and_the_user_has_the_last_word(tmp_path, asked, steps):
     overrides = ["task=reproduce", "paper=dp_sinkhorn", "figure=4a", "profile=quick", "device=cpu", *asked]
     cfg = compose_config([*overrides, f"output_root={tmp_path}"])
