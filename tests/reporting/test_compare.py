@@ -48,6 +48,7 @@ def test_one_run_of_several_draws_brings_its_own_spread(sheet):
     assert cell_of(sheet, [one]).std is None  # over the passes of a classifier, not over data
     one.metrics["mlp"] |= {"draws": 4}
     assert cell_of(sheet, [one]).std == 0.5
+    assert any("over draws" in line for line in tables.legend([cell_of(sheet, [one])]))
     assert cell_of(sheet, [one, record("SWD", 1, 88.0)]).std == pytest.approx(2**0.5)
 
 
