@@ -72,6 +72,8 @@ class Distance(Task):
             raise UsageError("privacy.epsilon: this method keeps an ε and needs a budget: privacy=eps1 or eps10")
         if not method.private and budget.epsilon is not None:
             raise UsageError("privacy: this method adds no accounted noise, no ε holds for it: use privacy=none")
+        if method.private:
+            self._check_one_release_of_single_records()
         data = loaded(cfg, profile)
         with Run(cfg) as run:
             record = run.finished()
@@ -86,6 +88,19 @@ class Distance(Task):
             answer = {key: getattr(record, key) for key in ("config", "metrics", "privacy", "provenance")}
             answer["files"] = {name: str(run.directory / file) for name, file in record.files.items()}
             return Answer(answer, lambda console: _show(console, record))
+
+    def _check_one_release_of_single_records(self) -> None:
+        """What the ε of a private method rests on."""
+        if self.statistics != "none":
+            raise UsageError(
+                f"task.statistics={self.statistics}: every record carries means that each record moves, so no ε holds; "
+                "use none, and loss.label_scale for labels"
+            )
+        if self.draws > 1 or self.noise:
+            raise UsageError(
+                "task.draws, task.noise_rows: each repetition releases the same data again and the ε is that of one; "
+                "leave them out"
+            )
 
     def _measure(
         self, cfg: DictConfig, run: Run, profile: Profile, data: Any, method: Method, budget: Budget
@@ -124,6 +139,9 @@ class Distance(Task):
         metrics: dict[str, Any] = {name: _spread(found) for name, found in values.items()}
         metrics |= {"p": last.p, "truth": last.truth, "low": last.low, "high": last.high, "rate": last.rate}
         metrics |= {"points": [len(first.x), len(second.x)], "details": last.details, "messages": last.log.describe()}
+        for party in parties if method.private else ():
+            assert party.ledger is not None
+            party.ledger.note_uncovered("the exact distance and the gap in this record: made without noise, as a judge")
         statements = [party.statement() for party in parties]
         privacy = statements[0].to_dict() | {"headline": _headline(method, statements[0].headline())}
         privacy["parties"] = {p.name: s.epsilon for p, s in zip(parties, statements, strict=True)}

@@ -42,6 +42,7 @@ def test_a_private_distance_states_its_epsilon_and_bracket(answer):
     assert metrics["low"] <= metrics["distance"]["mean"] <= metrics["high"]
     assert metrics["points"] == [40, 30]
     assert record["privacy"]["rigorous"]
+    assert any("exact distance" in what for what in record["privacy"]["not_covered"])
     assert all(0.99 < epsilon <= 1 for epsilon in record["privacy"]["parties"].values())
 
 
@@ -53,6 +54,9 @@ def test_a_private_distance_states_its_epsilon_and_bracket(answer):
         (["loss=sketch_distance", "privacy=none"], ["needs a budget"]),
         (["loss=triangle_wad", "privacy=none", "loss.t=1"], ["loss.t", "less than 1"]),
         (["loss=fed_wad", "privacy=none", "task.noise_rows=[3]"], ["noise_std"]),
+        (["loss=sketch_distance", "privacy=eps1", "task.statistics=global"], ["no ε holds", "label_scale"]),
+        (["loss=noisy_records", "privacy=eps1", "task.statistics=class"], ["no ε holds"]),
+        (["loss=sketch_distance", "privacy=eps1", "task.draws=2"], ["releases the same data again"]),
     ],
 )
 def test_wrong_input_is_one_line(answer, arguments, words):
