@@ -119,7 +119,7 @@ def train_with_patience(
     def loss(rows: Tensor) -> Tensor:
         return F.cross_entropy(network(x.index_select(0, rows)), y.index_select(0, rows))
 
-    epochs = Epochs(loss, optimiser, min(batch, len(rows_in)), x.device)
+    epochs = Epochs(loss, optimiser, min(batch, len(rows_in)), x.device, fast=True)
     for _ in range(max_epochs):
         network.train()
         epochs.run(rows_in[torch.randperm(len(rows_in), generator=generator, device=x.device)])
@@ -166,3 +166,4 @@ class SmallCNN(nn.Sequential):
             layers.append(nn.Dropout2d(0.25))
         layers += [nn.Flatten(), nn.Linear(128 * height * width, 128), nn.ReLU(), nn.Dropout(0.5)]
         super().__init__(*layers, nn.Linear(128, classes))
+        self.to(memory_format=torch.channels_last)

@@ -6,12 +6,15 @@ the device needs. No warm-up has to be undone, for the first steps are plain one
 
 from __future__ import annotations
 
+import contextlib
 import logging
 from collections.abc import Callable
 
 import torch
 from torch import Tensor
 from torch.optim import Optimizer
+
+from dpot.precision import fast_products
 
 WARM_UP_STEPS = 3  # libraries initialise, the optimiser allocates its state
 log = logging.getLogger("dpot")
@@ -25,9 +28,14 @@ class Epochs:
     """
 
     def __init__(
-        self, loss: Callable[[Tensor], Tensor], optimiser: Optimizer, batch: int, device: torch.device
+        self,
+        loss: Callable[[Tensor], Tensor],
+        optimiser: Optimizer,
+        batch: int,
+        device: torch.device,
+        fast: bool = False,
     ) -> None:
-        self._loss, self._optimiser, self._batch = loss, optimiser, batch
+        self._loss, self._optimiser, self._batch, self._fast = loss, optimiser, batch, fast
         self._total = torch.zeros((), dtype=torch.float64, device=device)
         self._start = torch.zeros(1, dtype=torch.int64, device=device)
         self._offsets = torch.arange(batch, device=device)
@@ -85,8 +93,9 @@ class Epochs:
         self._start.add_(self._batch)
 
     def _step(self, rows: Tensor) -> None:
-        loss = self._loss(rows)
         self._optimiser.zero_grad(set_to_none=True)
-        loss.backward()
+        with fast_products() if self._fast else contextlib.nullcontext():
+            loss = self._loss(rows)
+            loss.backward()
         self._optimiser.step()
         self._total.add_(loss.detach(), alpha=len(rows))

@@ -8,8 +8,7 @@ bins this is a sliced MMD, on cumulated ones a sliced Cramér distance; both are
 
 from __future__ import annotations
 
-import contextlib
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 
 import torch
@@ -27,6 +26,7 @@ from dpot.methods.sketch_features import (
 )
 from dpot.models.feature_network import FeatureNetwork, Style
 from dpot.models.generator import Generator
+from dpot.precision import fast_products
 from dpot.training.engine import Engine
 from dpot.training.progress import Progress
 from dpot.training.schedules import Cosine
@@ -115,7 +115,7 @@ def fit_step(
     labels = torch.arange(model.classes, device=device).repeat_interleave(per_class)
 
     def step() -> dict[str, Tensor]:
-        with fast_products():
+        with fast_products():  # a position on a line of 24 knots is off by a hundredth of a knot
             images = model(model.code(len(labels), random, device), labels)
             records = images.reshape(model.classes, 2, per_class // 2, -1)
             loss = torch.stack([target.loss(records, weights, random) for target in targets]).sum()
@@ -124,21 +124,6 @@ def fit_step(
         return {"loss": loss}
 
     return step
-
-
-@contextlib.contextmanager
-def fast_products() -> Iterator[None]:
-    """On a GPU: products of matrices in TF32, convolutions by the fastest of their algorithms.
-
-    A position on a line of 24 knots is off by a hundredth of a knot then, far less than a batch's own spread.
-    """
-    matmul, convolution = torch.backends.cuda.matmul, torch.backends.cudnn
-    before = matmul.allow_tf32, convolution.benchmark
-    matmul.allow_tf32 = convolution.benchmark = True
-    try:
-        yield
-    finally:
-        matmul.allow_tf32, convolution.benchmark = before
 
 
 @torch.no_grad()
