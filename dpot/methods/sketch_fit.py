@@ -33,6 +33,7 @@ from dpot.training.schedules import Cosine
 from dpot.transport.directions import ImageShape
 
 PIECES_PER_STEP = 1400  # lines and planes; more than twice as many are looked at in parts
+KEEP_BACK = 16  # one line in so many is not fitted but watched
 CUMULATED = 0.2  # weight of the cumulated bins against 1 of the plain ones
 NETWORKS: tuple[Style, ...] = ("conv", "conv", "dense", "dense")
 NETWORKS_ON_CPU: tuple[Style, ...] = ("conv", "dense")
@@ -53,6 +54,33 @@ class Target:
     expected: Tensor  # (classes, bins), weights of each line or plane summing to about 1
     cumulated: float = CUMULATED
     weight: float = 1.0
+    positions: Tensor | None = None  # those of the map that belong to this target, where it is a part of a round
+
+    def split(self) -> tuple[Target, Target]:
+        """(most lines and all planes to fit, every 16th line to watch).
+
+        The noise of the lines kept back is independent of the generator, so its loss on them, unlike that on the
+        others, is the noiseless one up to a constant: where it grows, the generator is learning the noise.
+        """
+        full, device = self.layout, self.expected.device
+        kept_back = torch.arange(full.lines, device=device) % KEEP_BACK == KEEP_BACK - 1
+        on_lines, on_planes = self.expected.split([full.lines * full.knots, full.planes * full.plane_knots**2], 1)
+        by_line = on_lines.unflatten(1, (full.lines, full.knots))
+        index = torch.arange(full.positions, device=device)
+        unseen = int(kept_back.sum())
+        seen = replace(
+            self,
+            layout=replace(full, lines=full.lines - unseen),
+            expected=torch.cat([by_line[:, ~kept_back].flatten(1), on_planes], 1),
+            positions=torch.cat([index[: full.lines][~kept_back], index[full.lines :]]),
+        )
+        watched = replace(
+            self,
+            layout=replace(full, lines=unseen, planes=0),
+            expected=by_line[:, kept_back].flatten(1),
+            positions=index[: full.lines][kept_back],
+        )
+        return seen, watched
 
     def loss(self, records: Tensor, class_weights: Tensor, random: torch.Generator) -> Tensor:
         """Records (classes, 2, n, d), two halves per class → the unbiased squared distance, averaged over pieces.
@@ -78,7 +106,7 @@ class Target:
         full, device = self.layout, self.expected.device
         stride = full.pieces // PIECES_PER_STEP
         if stride < 2:
-            return None, full, self.expected
+            return self.positions, full, self.expected
         part = replace(full, lines=full.lines // stride, planes=full.planes // stride)
         first = torch.randint(stride, (), generator=random, device=device)
         lines = torch.arange(part.lines, device=device) * stride + first
@@ -88,7 +116,7 @@ class Target:
         expected = [on_lines.unflatten(1, (full.lines, full.knots))[:, lines].flatten(1)]
         if part.planes:
             expected.append(on_planes.unflatten(1, (full.planes, -1))[:, planes].flatten(1))
-        return chosen, part, torch.cat(expected, 1)
+        return chosen if self.positions is None else self.positions[chosen], part, torch.cat(expected, 1)
 
 
 def expectations(noisy: Tensor, counts: Tensor, layout: Layout) -> Tensor:
@@ -110,7 +138,13 @@ def fit_step(
     per_class: int,
     random: torch.Generator,
 ) -> Callable[[], dict[str, Tensor]]:
-    """One step: the same number of records of every class in two halves, all targets, the optimiser."""
+    """One step: the same number of records of every class in two halves, all targets, the optimiser.
+
+    The first target is that of the linear round, of which some lines are only watched.
+    """
+    enough = targets[0].layout.lines >= 2 * KEEP_BACK
+    seen, watched = targets[0].split() if enough else (targets[0], None)
+    fitted = [seen, *targets[1:]]
     device = weights.device
     labels = torch.arange(model.classes, device=device).repeat_interleave(per_class)
 
@@ -118,10 +152,12 @@ def fit_step(
         with fast_products():  # a position on a line of 24 knots is off by a hundredth of a knot
             images = model(model.code(len(labels), random, device), labels)
             records = images.reshape(model.classes, 2, per_class // 2, -1)
-            loss = torch.stack([target.loss(records, weights, random) for target in targets]).sum()
+            loss = torch.stack([target.loss(records, weights, random) for target in fitted]).sum()
             loss.backward()
+            with torch.no_grad():
+                unseen = {} if watched is None else {"unseen": watched.loss(records, weights, random)}
         optimizer.step()
-        return {"loss": loss}
+        return {"loss": loss, **unseen}
 
     return step
 

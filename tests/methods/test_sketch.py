@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -178,6 +179,24 @@ def test_the_loss_of_some_lines_and_planes_is_the_whole_one_on_average(monkeypat
     parts = {float(target.loss(records, weights, random)) for _ in range(60)}
     assert len(parts) == 3
     assert sum(parts) / 3 == pytest.approx(whole, rel=1e-5)
+
+
+def test_lines_kept_back_and_the_others_are_the_whole_round(monkeypatch: pytest.MonkeyPatch) -> None:
+    torch.manual_seed(0)
+    layout = Layout(lines=12, knots=5, planes=4, plane_knots=4)
+    directions = F.normalize(torch.randn(layout.positions, 7), dim=1)
+    places = torch.zeros(layout.positions), torch.ones(layout.positions)
+    target = Target(LinearMap.of(directions, *places, layout, 255), layout, torch.rand(2, layout.bins))
+    records, weights = torch.rand(2, 2, 30, 7), torch.tensor([1.0, 0.5])
+    monkeypatch.setattr(sketch_fit, "KEEP_BACK", 3)
+    seen, watched = target.split()
+    assert (seen.layout.lines, seen.layout.planes, watched.layout.lines, watched.layout.planes) == (8, 4, 4, 0)
+    random = torch.Generator()
+    only_lines = replace(seen, layout=replace(seen.layout, planes=0), expected=seen.expected[:, : 8 * 5])
+    only_lines = replace(only_lines, positions=seen.positions[:8])
+    on_planes = seen.loss(records, weights, random) - only_lines.loss(records, weights, random)
+    lines = (2 * only_lines.loss(records, weights, random) + watched.loss(records, weights, random)) / 3
+    torch.testing.assert_close(lines + on_planes, target.loss(records, weights, random))
 
 
 def test_expectations_and_weights_of_classes() -> None:
