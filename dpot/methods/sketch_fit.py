@@ -33,7 +33,7 @@ from dpot.training.schedules import Cosine
 from dpot.transport.directions import ImageShape
 
 PIECES_PER_STEP = 1400  # lines and planes; more than twice as many are looked at in parts
-KEEP_BACK = 16  # one line in so many is not fitted but watched
+KEEP_BACK = 32  # one line in so many is not fitted but watched
 CUMULATED = 0.2  # weight of the cumulated bins against 1 of the plain ones
 NETWORKS: tuple[Style, ...] = ("conv", "conv", "dense", "dense")
 NETWORKS_ON_CPU: tuple[Style, ...] = ("conv", "dense")
@@ -57,7 +57,7 @@ class Target:
     positions: Tensor | None = None  # those of the map that belong to this target, where it is a part of a round
 
     def split(self) -> tuple[Target, Target]:
-        """(most lines and all planes to fit, every 16th line to watch).
+        """(most lines and all planes to fit, every 32nd line to watch).
 
         The noise of the lines kept back is independent of the generator, so its loss on them, unlike that on the
         others, is the noiseless one up to a constant: where it grows, the generator is learning the noise.
