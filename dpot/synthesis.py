@@ -300,7 +300,7 @@ def _class_numbers(y: Any, count: int, classes: Sequence[Any] | None) -> tuple[T
     return torch.tensor(numbers, dtype=torch.int64), known.tolist()
 
 
-def _generator(shape: tuple[int, int, int], classes: int, **size: int) -> Generator:
+def _generator(shape: tuple[int, int, int], classes: int, **size: Any) -> Generator:
     return TableGenerator(classes, shape, **size) if is_table(shape) else SketchDCGAN(classes, shape, **size)
 
 

@@ -16,10 +16,14 @@ WIDTH_ON_GPU, WIDTH_ON_CPU = 128, 32  # the wide one takes hours on a CPU
 class Residual(nn.Module):
     """x + convolution(ReLU(normalised x))."""
 
-    def __init__(self, channels: int) -> None:
+    def __init__(self, channels: int, normalised: bool) -> None:
         super().__init__()
-        convolution = nn.Conv2d(channels, channels, 3, padding=1, bias=False)
-        self.way = nn.Sequential(nn.BatchNorm2d(channels), nn.ReLU(), convolution)
+        convolution = nn.Conv2d(channels, channels, 3, padding=1, bias=not normalised)
+        if normalised:
+            self.way = nn.Sequential(nn.BatchNorm2d(channels), nn.ReLU(), convolution)
+        else:
+            nn.init.zeros_(convolution.weight)
+            self.way = nn.Sequential(nn.ReLU(), convolution)
 
     def forward(self, x: Tensor) -> Tensor:
         """(N, C, H, W) → (N, C, H, W)."""
@@ -42,7 +46,10 @@ class SketchDCGAN(Generator):
         code_size: Count = 32,
         width: Count | None = None,
         blocks: NonNegativeInt = 1,
+        normalised: bool = True,
+        subpixel: bool = False,
     ) -> None:
+        """normalised: the blocks too; subpixel: the last doubling makes the image itself, nothing is computed there."""
         super().__init__(code_size, classes, shape)
         channels, height, sideways = shape
         doublings, start = grid_of(max(height, sideways))
@@ -51,11 +58,14 @@ class SketchDCGAN(Generator):
         widths = [max(2 * width >> i, width // 2, 1) for i in range(doublings + 1)]
         self.first = nn.Linear(code_size + classes, widths[0] * start * start, bias=False)
         self.start = (widths[0], start, start)
-        layers: list[nn.Module] = [Residual(widths[0]) for _ in range(blocks)]
-        for before, after in itertools.pairwise(widths):
+        layers: list[nn.Module] = [Residual(widths[0], normalised) for _ in range(blocks)]
+        subpixel = subpixel and doublings > 0
+        for before, after in itertools.pairwise(widths[:-1] if subpixel else widths):
             layers += [nn.BatchNorm2d(before), nn.ReLU(), nn.ConvTranspose2d(before, after, 4, 2, 1, bias=False)]
-            layers += [Residual(after) for _ in range(blocks)]
-        layers += [nn.BatchNorm2d(widths[-1]), nn.ReLU(), nn.Conv2d(widths[-1], channels, 3, padding=1)]
+            layers += [Residual(after, normalised) for _ in range(blocks)]
+        last = widths[-2] if subpixel else widths[-1]
+        to_image = nn.ConvTranspose2d(last, channels, 4, 2, 1) if subpixel else nn.Conv2d(last, channels, 3, padding=1)
+        layers += [nn.BatchNorm2d(last), nn.ReLU(), to_image]
         self.net = nn.Sequential(*layers).to(memory_format=torch.channels_last)
 
     def forward(self, code: Tensor, labels: Tensor) -> Tensor:
