@@ -15,6 +15,7 @@ from typing import Any
 
 from omegaconf import DictConfig
 from rich.console import Console
+from rich.markup import escape
 from rich.table import Table
 
 import dpot.claims
@@ -74,5 +75,6 @@ def _show(console: Console, claims: list[dict[str, Any]]) -> None:
         table.add_column(name, overflow="fold")
     for c in claims:
         style = STYLE[c["verdict"]]
-        table.add_row(c["paper"], c["name"], c["claim"], f"[{style}]{c['verdict']}[/{style}]", c["evidence"])
+        verdict = f"[{style}]{c['verdict']}[/{style}]"
+        table.add_row(c["paper"], escape(c["name"]), escape(c["claim"]), verdict, escape(c["evidence"]))
     console.print(table)

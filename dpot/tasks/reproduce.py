@@ -19,6 +19,7 @@ from typing import Any
 
 from omegaconf import DictConfig
 from rich.console import Console
+from rich.markup import escape
 from rich.table import Table
 
 from dpot import config
@@ -304,7 +305,7 @@ class Reproduce(Task):
             for name in ("row", "data", "seed", "state", "command"):
                 table.add_column(name, overflow="fold")
             for r in runs:
-                table.add_row(*(str(r[name]) for name in ("row", "data", "seed", "state", "command")))
+                table.add_row(*(escape(str(r[name])) for name in ("row", "data", "seed", "state", "command")))
             console.print(table)
             console.print(
                 f"expected: {cost:.0f} s, if this machine is as fast as the one of earlier runs ({devices})"

@@ -102,6 +102,12 @@ def test_compare_fails_on_request_when_a_cell_is_outside(dpot, arguments, code):
     assert [c["row"] for c in cells if c["verdict"] == "outside"] == ["VisDA"]
 
 
+def test_a_dry_run_prints_lists_as_they_are(dpot):
+    rows = ["task=reproduce", "paper=sketch", "table=2", "task.dry_run=true", "device=cpu", "task.rows=[by rule]"]
+    shown = dpot(*rows, check=True).stdout
+    assert "classifier.kinds=[mlp" in shown  # brackets are no markup
+
+
 def test_a_dry_run_of_a_computed_table_computes_nothing(dpot, tmp_path):
     done = dpot("task=reproduce", "paper=dp_swd", "table=4", "task.dry_run=true", "output=json", check=True)
     (planned,) = json.loads(done.stdout)["runs"]
