@@ -56,41 +56,15 @@ class Target:
     weight: float = 1.0
     positions: Tensor | None = None  # those of the map that belong to this target, where it is a part of a round
 
-    def split(self) -> tuple[Target, Target]:
-        """(most lines and all planes to fit, every 32nd line to watch).
-
-        The noise of the lines kept back is independent of the generator, so its loss on them, unlike that on the
-        others, is the noiseless one up to a constant: where it grows, the generator is learning the noise.
-        """
-        full, device = self.layout, self.expected.device
-        kept_back = torch.arange(full.lines, device=device) % KEEP_BACK == KEEP_BACK - 1
-        on_lines, on_planes = self.expected.split([full.lines * full.knots, full.planes * full.plane_knots**2], 1)
-        by_line = on_lines.unflatten(1, (full.lines, full.knots))
-        index = torch.arange(full.positions, device=device)
-        unseen = int(kept_back.sum())
-        seen = replace(
-            self,
-            layout=replace(full, lines=full.lines - unseen),
-            expected=torch.cat([by_line[:, ~kept_back].flatten(1), on_planes], 1),
-            positions=torch.cat([index[: full.lines][~kept_back], index[full.lines :]]),
-        )
-        watched = replace(
-            self,
-            layout=replace(full, lines=unseen, planes=0),
-            expected=by_line[:, kept_back].flatten(1),
-            positions=index[: full.lines][kept_back],
-        )
-        return seen, watched
-
     def loss(self, records: Tensor, class_weights: Tensor, random: torch.Generator) -> Tensor:
         """Records (classes, 2, n, d), two halves per class → the unbiased squared distance, averaged over pieces.
 
         Of many lines and planes only every s-th is looked at, from a random one on: an unbiased part of the whole.
         """
-        classes, halves, count, size = records.shape
-        chosen, layout, expected = self._part(random)
-        positions = self.record_map(records.reshape(-1, size), chosen).view(classes * halves, count, -1)
-        gap = layout.means(positions).view(classes, halves, -1) - expected[:, None]
+        part = self._some(random)
+        layout, (classes, halves, count, size) = part.layout, records.shape
+        positions = self.record_map(records.reshape(-1, size), part.positions).view(classes * halves, count, -1)
+        gap = layout.means(positions).view(classes, halves, -1) - part.expected[:, None]
         edge = layout.lines * layout.knots
         lines = gap[..., :edge].reshape(classes, halves, layout.lines, layout.knots)
         total = (lines[:, 0] * lines[:, 1]).sum(2).mean(1)
@@ -101,22 +75,40 @@ class Target:
             total = total + (gap[:, 0, edge:] * gap[:, 1, edge:]).sum(1) / layout.planes
         return self.weight * (class_weights * total).mean()
 
-    def _part(self, random: torch.Generator) -> tuple[Tensor | None, Layout, Tensor]:
-        """Which positions to look at (None: all), their layout and what is expected of them."""
-        full, device = self.layout, self.expected.device
-        stride = full.pieces // PIECES_PER_STEP
+    def split(self) -> tuple[Target, Target]:
+        """(most lines and all planes to fit, every 32nd line to watch).
+
+        The noise of the lines kept back is independent of the generator, so its loss on them, unlike that on the
+        others, is the noiseless one up to a constant: where it grows, the generator is learning the noise.
+        """
+        lines, planes = (torch.arange(n, device=self.expected.device) for n in (self.layout.lines, self.layout.planes))
+        kept_back = lines % KEEP_BACK == KEEP_BACK - 1
+        return self._only(lines[~kept_back], planes), self._only(lines[kept_back], planes[:0])
+
+    def _some(self, random: torch.Generator) -> Target:
+        """What one step looks at."""
+        stride, device = self.layout.pieces // PIECES_PER_STEP, self.expected.device
         if stride < 2:
-            return self.positions, full, self.expected
-        part = replace(full, lines=full.lines // stride, planes=full.planes // stride)
+            return self
         first = torch.randint(stride, (), generator=random, device=device)
-        lines = torch.arange(part.lines, device=device) * stride + first
-        planes = torch.arange(part.planes, device=device) * stride + first
-        chosen = torch.cat([lines, full.lines + planes, full.lines + full.planes + planes])
+        counts = (self.layout.lines // stride, self.layout.planes // stride)
+        lines, planes = (torch.arange(n, device=device) * stride + first for n in counts)
+        return self._only(lines, planes)
+
+    def _only(self, lines: Tensor, planes: Tensor) -> Target:
+        """These lines and planes as a target of their own."""
+        full = self.layout
         on_lines, on_planes = self.expected.split([full.lines * full.knots, full.planes * full.plane_knots**2], 1)
-        expected = [on_lines.unflatten(1, (full.lines, full.knots))[:, lines].flatten(1)]
-        if part.planes:
-            expected.append(on_planes.unflatten(1, (full.planes, -1))[:, planes].flatten(1))
-        return chosen if self.positions is None else self.positions[chosen], part, torch.cat(expected, 1)
+        chosen = torch.cat([lines, full.lines + planes, full.lines + full.planes + planes])
+        expected = [on_lines.reshape(-1, full.lines, full.knots)[:, lines].flatten(1)]
+        if len(planes):
+            expected.append(on_planes.reshape(-1, full.planes, full.plane_knots**2)[:, planes].flatten(1))
+        return replace(
+            self,
+            layout=replace(full, lines=len(lines), planes=len(planes)),
+            expected=torch.cat(expected, 1),
+            positions=chosen if self.positions is None else self.positions[chosen],
+        )
 
 
 def expectations(noisy: Tensor, counts: Tensor, layout: Layout) -> Tensor:
