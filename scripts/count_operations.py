@@ -1,0 +1,179 @@
+"""How many kernels one training step launches on a GPU, counted without one.
+
+    python scripts/count_operations.py [names]
+
+Small trainings are bound by the number of kernels of a step, not by their arithmetic. Counted are the operations that
+write memory (views and allocations do not), as a GPU would run them: a Triton kernel as one, dropout and optimiser
+fused. Some operations (sorts, large sums) are several kernels yet: the table compares steps, it predicts no time.
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from collections import Counter
+from functools import partial
+from types import SimpleNamespace
+from typing import Any
+
+import torch
+from torch.utils._python_dispatch import TorchDispatchMode
+
+from dpot.evaluation import classifiers, stepping
+from dpot.methods import dann, dp_dann, dp_merf, dp_sinkhorn, dp_swd, dp_swd_adaptation, source_only, swd_adaptation
+from dpot.methods.adaptation import AdaptationProblem
+from dpot.methods.base import Problem
+from dpot.methods.sketch_alignment import SketchAlignment
+from dpot.models.adaptation import network_for
+from dpot.models.merf_conv import MerfConv
+from dpot.models.sinkhorn_dcgan import SinkhornDCGAN
+from dpot.privacy.budget import Budget
+from dpot.privacy.ledger import Ledger
+from dpot.privacy.noise import NoiseSource
+from dpot.training.engine import Engine
+from dpot.transport import checks, kernels
+
+FREE = {"empty", "empty_like", "new_empty", "empty_strided", "new_empty_strided", "_unsafe_view", "_local_scalar_dense"}
+TWICE = {"slice_backward", "select_backward", "nll_loss_backward"}  # zeros, then what goes into them
+TRITON = {
+    "triton_sliced": ("sorted_difference",),
+    "triton_sinkhorn": ("ground_cost", "annealed_resident", "annealed_streamed", "envelope_gradient"),
+}
+SIZES = {"digits": (60_000, 7_291, (1, 28, 28), 10), "office": (2_817, 795, (2_048,), 31)}
+ADAPTATIONS = {
+    "source training": ("source", source_only.SourceOnly()),
+    "DANN": ("alignment", dann.DANN()),
+    "SWD alignment": ("alignment", swd_adaptation.SWDAdaptation()),
+    "DP-SWD alignment": ("alignment", dp_swd_adaptation.DPSWDAdaptation()),
+    "DP-DANN": ("alignment", dp_dann.DPDANN(noise_multiplier=2.0)),
+    "sketch's transport": ("transport", SketchAlignment()),
+}
+GENERATIONS = {
+    "DP-SWD": (dp_swd.DPSWD(), MerfConv),
+    "DP-SWD, private labels": (dp_swd.DPSWD(labels="private"), MerfConv),
+    "DP-MERF": (dp_merf.DPMERF(), MerfConv),
+    "DP-Sinkhorn": (dp_sinkhorn.DPSinkhorn(noise_multiplier=1.5), SinkhornDCGAN),
+}
+
+
+class Kernels(TorchDispatchMode):
+    """Counts, by name, what runs while it is active."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.found: Counter[str] = Counter()
+
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        name = func.overloadpacket.__name__
+        if name == "convolution":
+            self.found["bias of convolution"] += args[2] is not None
+        if not (func.is_view or name in FREE or name.startswith(("_record_function", "promote_types"))):
+            many = {"convolution_backward": lambda: sum(args[-1]), "im2col": lambda: len(args[0])}  # one per record
+            self.found[name] += many[name]() if name in many else 2 if name in TWICE else 1
+        return func(*args, **(kwargs or {}))
+
+
+COUNT = Kernels()
+
+
+class Launch:
+    """Stands in for a Triton kernel: counted, not run."""
+
+    def __getitem__(self, grid: Any) -> Any:
+        return lambda *args, **kwargs: COUNT.found.update(["a Triton kernel"])
+
+
+def as_on_a_gpu() -> None:
+    """The paths a GPU takes: Triton kernels, no reading of values, one operation for a dropout, fused optimisers."""
+    for module, names in TRITON.items():
+        stand_ins = {f"{name}_kernel": Launch() for name in names}
+        sys.modules[f"dpot.transport.{module}"] = SimpleNamespace(**stand_ins)  # type: ignore[assignment]
+    kernels.fits_sort = kernels.fits_sinkhorn = lambda x, y: True
+    checks.check_finite = lambda x, name: None
+    torch.nn.functional.dropout = lambda x, p, training, inplace: torch.native_dropout(x, p, training)[0]
+    torch.optim.Adam = partial(torch.optim.Adam, fused=True)  # type: ignore[misc,assignment]
+    dp_sinkhorn.OPTIMIZERS["adam"] = torch.optim.Adam
+    classifiers.adam = lambda parameters, rate, device: torch.optim.Adam(parameters, rate)
+
+
+def of_engine(engine: Engine | None) -> Counter[str]:
+    """Operations of the second step: the first one makes the optimiser's state."""
+    assert engine is not None
+    engine.open(2)
+    engine.one_step()
+    COUNT.found.clear()
+    with COUNT:
+        engine.one_step()
+    return COUNT.found.copy()
+
+
+def means() -> dict[str, Any]:
+    """Budget, ledger, generators."""
+    random = torch.Generator().manual_seed(0)
+    return {"budget": Budget(10.0, 1e-5), "ledger": Ledger(1e-5, None), "noise": NoiseSource(), "random": random}
+
+
+def of_adaptation(name: str, data: str) -> Counter[str]:
+    """One stage of a method that moves a classifier from one domain to another."""
+    (stage, method), (many, few, shape, classes) = ADAPTATIONS[name], SIZES[data]
+    source, target, labels = torch.rand(many, *shape), torch.rand(few, *shape), torch.arange(many) % classes
+    network = network_for(shape, classes)
+    given = {"source": source, "labels": labels, "target": target, "classes": classes, "network": network}
+    return of_engine(dict(method.stages(AdaptationProblem(**given, **means())))[stage]())
+
+
+def of_generation(name: str) -> Counter[str]:
+    """A step of a method that trains a generator, on as many records as MNIST has."""
+    method, model = GENERATIONS[name]
+    given = {"images": torch.rand(60_000, 1, 28, 28), "labels": torch.arange(60_000) % 10, "classes": 10}
+    return of_engine(method.prepare(Problem(**given, generator=model(10, (1, 28, 28)), **means())))
+
+
+def of_classifier(name: str) -> Counter[str]:
+    """A step of a judging classifier; of the logistic regression, which has none, ten iterations."""
+    x, y, random = torch.rand(500, 784), torch.arange(500) % 10, torch.Generator()
+    COUNT.found.clear()
+    if name == "MLP":
+        classifiers.multilayer_perceptron(x, y, 10, random, max_epochs=1)
+    elif name == "CNN":
+        network = classifiers.SmallCNN((1, 28, 28), 10)
+        adam = torch.optim.Adam(network.parameters())
+        classifiers.train_with_patience(network, adam, x, y, random, batch=100, max_epochs=1, patience=1)
+    else:
+        with COUNT:
+            classifiers.logistic_regression(x, y, 10, max_iter=10)
+    return COUNT.found.copy()
+
+
+def counted(step: Any) -> Any:
+    """The same step of a classifier, counted anew at each call."""
+
+    def run(self: Any) -> None:
+        COUNT.found.clear()
+        with COUNT:
+            step(self)
+
+    return run
+
+
+def main() -> None:
+    """Count and print."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("names", nargs="*", help="only steps whose name holds one of these")
+    wanted = parser.parse_args().names
+    as_on_a_gpu()
+    stepping.Epochs._step_in_order = counted(stepping.Epochs._step_in_order)  # type: ignore[method-assign]
+    steps = {f"{name}, {data}": partial(of_adaptation, name, data) for data in SIZES for name in ADAPTATIONS}
+    del steps["sketch's transport, office"]  # it only exists for images
+    steps |= {name: partial(of_generation, name) for name in GENERATIONS}
+    steps |= {f"judge: {name}": partial(of_classifier, name) for name in ("CNN", "MLP", "logistic regression ×10")}
+    print("| step | operations | most frequent |", "|---|---|---|", sep="\n")
+    for name, count in steps.items():
+        if not wanted or any(part in name for part in wanted):
+            found = count()
+            most = ", ".join(f"{times} {operation}" for operation, times in found.most_common(10))
+            print(f"| {name} | {found.total()} | {most} |", flush=True)
+
+
+if __name__ == "__main__":
+    main()
