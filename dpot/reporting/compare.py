@@ -136,9 +136,11 @@ def _is_of(home: dict[str, Any], sheet: Sheet) -> bool:
 def _largest(found: list[tuple[dict[str, Any], Record]], profile: str | None) -> tuple[list[Record], str | None]:
     for name in (profile,) if profile in PROFILES else PROFILES:
         for demo in (False, True):
-            chosen = [r for h, r in found if r.config["profile"]["name"] == name and h["demo"] is demo]
-            if chosen:
-                return chosen, name
+            fitting = [(h, r) for h, r in found if r.config["profile"]["name"] == name and h["demo"] is demo]
+            fitting.sort(key=lambda one: str(one[1].provenance.get("finished", "")))
+            newest = {h["seed"]: r for h, r in fitting}  # a run made again, with other settings or code, counts once
+            if newest:
+                return [newest[seed] for seed in sorted(newest)], name
     return [], None
 
 

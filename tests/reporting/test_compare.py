@@ -42,6 +42,12 @@ def test_mean_and_spread_over_seeds(sheet):
     assert cell.verdict == "within"
 
 
+def test_a_run_made_again_counts_once_and_the_newest(sheet):
+    old, new = record("SWD", 0, 70.0, finished="2026-01-01"), record("SWD", 0, 86.0, finished="2026-02-01")
+    cell = cell_of(sheet, [new, record("SWD", 1, 88.0), old])
+    assert (cell.ours, cell.seeds) == (87.0, 2)
+
+
 def test_one_run_of_several_draws_brings_its_own_spread(sheet):
     one = record("SWD", 0, 86.0)
     one.metrics["mlp"] |= {"std": 0.5}
