@@ -19,9 +19,12 @@ The iid numbers are 63-bit integers modulo N: each value's probability is off by
 
 from __future__ import annotations
 
+import importlib.util
+import itertools
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import cache
 from typing import Any, ClassVar
 
 import numpy as np
@@ -62,28 +65,41 @@ def draws_needed(batch: int, population: int) -> int | None:
     return int(m[enough[0]]) if len(enough) else None
 
 
-class _Distinct:
-    """Uniform ordered samples of `batch` without replacement from each of several ranges 0..population-1."""
+@cache
+def _fused(device: torch.device) -> bool:
+    """Whether the draws of this device go through the Triton kernel."""
+    return device.type == "cuda" and importlib.util.find_spec("triton") is not None
 
-    def __init__(self, populations: Sequence[int], batch: int, generator: torch.Generator) -> None:
-        self.batch, self.generator = batch, generator
-        self.populations = torch.tensor(populations, device=generator.device).unsqueeze(1)
+
+class _Distinct:
+    """Uniform ordered samples of `batch` without replacement from each of several ranges: start + 0..population-1."""
+
+    def __init__(
+        self, populations: Sequence[int], batch: int, generator: torch.Generator, starts: Sequence[int] = (0,)
+    ) -> None:
+        self.batch, self.generator, self.device = batch, generator, generator.device
+        self.populations = torch.tensor(populations, device=self.device).unsqueeze(1)
+        self.starts = torch.tensor(starts, device=self.device).unsqueeze(1)
         self.groups, self.width = len(populations), max(populations)
         needed = [draws_needed(batch, population) for population in populations]
         self.draws = None if None in needed else max(m for m in needed if m is not None)
-        self._padding = torch.arange(self.width, device=generator.device) >= self.populations
+        self._padding = torch.arange(self.width, device=self.device) >= self.populations
 
     def draw(self) -> Tensor:
         """Indices of shape (groups, batch)."""
-        return self._by_sorting() if self.draws is None else self._by_first_occurrence(self.draws)
+        if self.draws is None:
+            return self._by_sorting()
+        bits = self._random(self.draws)
+        return self.first_distinct_fused(bits) if _fused(self.device) else self.first_distinct(bits)
 
     def _random(self, count: int) -> Tensor:
         """Uniform integers in 0..2^63-1."""
-        empty = torch.empty(self.groups, count, dtype=torch.int64, device=self.generator.device)
+        empty = torch.empty(self.groups, count, dtype=torch.int64, device=self.device)
         return empty.random_(generator=self.generator)
 
-    def _by_first_occurrence(self, draws: int) -> Tensor:
-        drawn = self._random(draws) % self.populations
+    def first_distinct(self, bits: Tensor) -> Tensor:
+        """The first `batch` distinct values of each row of bits modulo its population."""
+        drawn = bits % self.populations + self.starts
         repeats = (drawn.unsqueeze(2) == drawn.unsqueeze(1)).tril_(-1).any(2)
         # The i-th distinct value goes to slot i; repeats and what is left over to a last, discarded slot.
         slot = (~repeats).cumsum(1) - 1
@@ -91,12 +107,26 @@ class _Distinct:
         chosen = drawn[:, :1].repeat(1, self.batch + 1)  # what a slot holds if there are too few distinct
         return chosen.scatter_(1, slot, drawn)[:, : self.batch]
 
+    def first_distinct_fused(self, bits: Tensor) -> Tensor:
+        """The same in one launch."""
+        from dpot.training.triton_samplers import first_distinct_kernel
+
+        chosen = torch.empty(self.groups, self.batch, dtype=torch.int64, device=self.device)
+        draws = bits.shape[1]
+        block = max(16, 1 << (draws - 1).bit_length())
+        first_distinct_kernel[self.groups,](
+            bits, self.populations, self.starts, chosen, draws, self.batch,
+            BLOCK=block, TILE=16, num_warps=max(1, min(8, block // 64)),
+        )  # fmt: skip
+        return chosen
+
     def _by_sorting(self) -> Tensor:
         # Two 63-bit keys, the second breaking the ties of the first: a tie of both has P < N²/2^127.
         minor = self._random(self.width).masked_fill_(self._padding, _LAST)
         major = self._random(self.width).masked_fill_(self._padding, _LAST)
         order = minor.argsort(dim=1, stable=True)
-        return order.gather(1, major.gather(1, order).argsort(dim=1, stable=True))[:, : self.batch]
+        order = order.gather(1, major.gather(1, order).argsort(dim=1, stable=True))[:, : self.batch]
+        return order + self.starts
 
 
 class Sampler(ABC):
@@ -162,17 +192,16 @@ class Poisson(Sampler):
         while law.sf(room) > overflow:
             room += 1
         self.batch = min(room, population)
-        # K = number of k with u < P(K > k): survival values keep their precision in the far tail.
+        # K = number of k with u < P(K > k): survival values keep their precision in the far tail. They fall with k,
+        # so that slot k counts, k < K, exactly when u < P(K > k).
         survival = [min(int(float(p) * 2.0**63), _LAST) for p in law.sf(np.arange(self.batch))]
-        self._survival = torch.tensor(survival[::-1], dtype=torch.int64, device=generator.device)
-        self._slots = torch.arange(self.batch, device=generator.device)
+        self._survival = torch.tensor(survival, dtype=torch.int64, device=generator.device)
         self._distinct = _Distinct([population], self.batch, generator)
         self._generator = generator
 
     def draw(self) -> Draw:
-        u = torch.empty(1, dtype=torch.int64, device=self._slots.device).random_(generator=self._generator)
-        count = self.batch - torch.searchsorted(self._survival, u, right=True)
-        return Draw(self._distinct.draw()[0], self._slots < count)
+        u = torch.empty(1, dtype=torch.int64, device=self._survival.device).random_(generator=self._generator)
+        return Draw(self._distinct.draw()[0], u < self._survival)
 
     def facts(self) -> dict[str, Any]:
         return super().facts() | {"batch": self.population * self.rate, "overflow": self.overflow}
@@ -200,15 +229,17 @@ class Stratified(Sampler):
         self.classes = classes.to(device)
         self.labels = self.classes.repeat_interleave(torch.tensor(per, device=device))
         self._members = labels.detach().to(device).argsort(stable=True)
-        self._starts = torch.tensor([0, *sizes[:-1]], device=device).cumsum(0).unsqueeze(1)
-        self._distinct = _Distinct(sizes, max(per), generator)
+        starts = [0, *itertools.accumulate(sizes[:-1])]
+        self._distinct = _Distinct(sizes, max(per), generator, starts)
         # The first B_c of a longer uniform sequence without replacement are one themselves.
         kept = torch.arange(max(per), device=device) < torch.tensor(per, device=device).unsqueeze(1)
-        self._kept = kept.flatten().nonzero().squeeze(1)
+        self._kept = None if len(set(per)) == 1 else kept.flatten().nonzero().squeeze(1)
 
     def draw(self) -> Draw:
-        inside = (self._distinct.draw() + self._starts).flatten()
-        return Draw(self._members.index_select(0, inside.index_select(0, self._kept)))
+        inside = self._distinct.draw().flatten()
+        if self._kept is not None:
+            inside = inside.index_select(0, self._kept)
+        return Draw(self._members.index_select(0, inside))
 
     def facts(self) -> dict[str, Any]:
         return super().facts() | {"per_class": self.per_class, "class_sizes": self.class_sizes}
@@ -244,19 +275,23 @@ class ShuffledEpochs(Sampler):
         self.population, self.batch, self.rate = population, batch, batch / population
         self.steps_per_epoch = population // batch
         self._shuffle = _Distinct([population], population, generator)
-        self._offsets = torch.arange(batch, device=generator.device)
         self.tensors = {
-            "order": self._shuffle.draw()[0],
-            "start": torch.zeros(1, dtype=torch.int64, device=generator.device),
+            "order": self._batches(),
+            "turn": torch.zeros(1, dtype=torch.int64, device=generator.device),
         }
 
     def reshuffle(self, step: int = 0) -> None:
-        """A new epoch; called on the host between steps."""
-        self.tensors["order"].copy_(self._shuffle.draw()[0])
-        self.tensors["start"].zero_()
+        """A new epoch; called on the host between steps. Without it an epoch ends in an index out of range."""
+        self.tensors["order"].copy_(self._batches())
+        self.tensors["turn"].zero_()
 
     def draw(self) -> Draw:
-        start = self.tensors["start"]
-        index = self.tensors["order"].index_select(0, start + self._offsets)
-        start.add_(self.batch).remainder_(self.steps_per_epoch * self.batch)
+        turn = self.tensors["turn"]
+        index = self.tensors["order"].index_select(0, turn).squeeze(0)
+        turn.add_(1)
         return Draw(index)
+
+    def _batches(self) -> Tensor:
+        """A new order, as (steps_per_epoch, batch)."""
+        order = self._shuffle.draw()[0]
+        return order[: self.steps_per_epoch * self.batch].view(self.steps_per_epoch, self.batch)

@@ -2,8 +2,13 @@
 
 from __future__ import annotations
 
+import importlib.util
+import os
+import subprocess
+import sys
 from collections import Counter
 from itertools import combinations
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -188,3 +193,21 @@ def test_the_same_generator_state_draws_the_same_batch() -> None:
     first, second = FixedSize(1000, 10, generator(11)), FixedSize(1000, 10, generator(11))
     assert torch.equal(first.draw().index, second.draw().index)
     assert not torch.equal(first.draw().index, first.draw().index)
+
+
+def test_an_epoch_of_shuffled_batches_ends_without_a_new_order() -> None:
+    sampler = ShuffledEpochs(7, 3, generator())
+    for _ in range(sampler.steps_per_epoch):
+        sampler.draw()
+    with pytest.raises(IndexError):
+        sampler.draw()
+
+
+@pytest.mark.skipif(importlib.util.find_spec("triton") is None, reason="Triton is not installed")
+def test_the_kernel_agrees_with_its_twin_in_tritons_interpreter() -> None:
+    suite = Path(__file__).with_name("interpreted_samplers.py")
+    environment = {**os.environ, "TRITON_INTERPRET": "1", "CUDA_VISIBLE_DEVICES": "", "OMP_NUM_THREADS": "1"}
+    command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", str(suite)]
+    run = subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
+    assert run.returncode == 0, run.stdout[-4000:]
+    assert " passed" in run.stdout
