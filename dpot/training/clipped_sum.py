@@ -22,7 +22,7 @@ from torch import Tensor, nn
 
 from dpot.errors import UsageError
 from dpot.ranges import Positive
-from dpot.training.sanitise import _factor
+from dpot.training.sanitise import _half
 
 LAYERS = (nn.Linear, nn.Conv2d, nn.GroupNorm)
 Layer = nn.Linear | nn.Conv2d | nn.GroupNorm
@@ -71,10 +71,10 @@ def clipped_sum(
     parts = [_Part(layer, a, b) for (layer, a, _), b in zip(tape, gradients, strict=True)]
     with torch.no_grad():
         squares = torch.stack([part.squared_norms() for part in parts]).sum(0)
-        factor = _factor(squares.sqrt(), clip)
+        half = _half(squares.sqrt(), clip)  # one half for a, one for b: the whole factor may underflow
         if mask is not None:
-            factor = factor * mask
-        half = factor.sqrt().to(inputs.dtype)  # one half for a, one for b: the whole factor may underflow
+            half = half * mask
+        half = half.to(inputs.dtype)
         sums = {}
         for part, (layer, _, _) in zip(parts, tape, strict=True):
             weight, bias = part.weighted_sums(half)
@@ -112,7 +112,7 @@ class _Part:
         return weights + _squares(self.biases) if self.has_bias else weights
 
     def weighted_sums(self, half: Tensor) -> tuple[Tensor, Tensor]:
-        """Σ_i f_i g_i for weight and bias, f = half²; rows of factor 0 are zeros even if they hold NaN."""
+        """Σ_i f_i g_i for weight and bias, f = half²; a record that is not finite has a half of 0 or NaN: zeros."""
         if self.factored:
             weight = _scaled(self.b, half).T @ _scaled(self.a, half)
         else:
@@ -136,5 +136,4 @@ def _squares(rows: Tensor) -> Tensor:
 
 
 def _scaled(rows: Tensor, half: Tensor) -> Tensor:
-    factor = half.view(-1, *[1] * (rows.dim() - 1))
-    return torch.where(factor == 0, torch.zeros_like(rows), rows * factor)
+    return torch.nan_to_num(rows * half.view(-1, *[1] * (rows.dim() - 1)), nan=0.0)

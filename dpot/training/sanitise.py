@@ -18,6 +18,7 @@ bits of such noise (Mironov 2012) are outside this analysis.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any, Literal
 
@@ -31,26 +32,28 @@ from dpot.ranges import NonNegative, Positive
 _INSIDE = 1 - 2.0**-20
 
 
-def _factor(norm: Tensor, clip: float) -> Tensor:
-    """min(1, C/norm), a hair less when it is not 1; 0 where the norm is not finite."""
-    factor = torch.where(norm > clip, clip / norm * _INSIDE, torch.ones_like(norm))
-    return torch.where(torch.isfinite(norm), factor, torch.zeros_like(norm))
+def _half(norm: Tensor, clip: float) -> Tensor:
+    """√min(1, C/norm), a hair less when it is not 1; 0 or NaN where the norm is not finite. In float64, as the norm.
 
-
-def _scale(rows: Tensor, factor: Tensor) -> Tensor:
-    """Each row times its factor; a factor of 0 gives zeros even if the row holds NaN.
-
-    In two halves, by the factor's root: for a row of norm 1e38 the factor itself lies below float32's normal range,
-    where it would be rounded by far more than the room that _INSIDE leaves.
+    The root, because factors are applied in two halves: for a row of norm 1e38 the factor itself lies below float32's
+    normal range, where it would be rounded by far more than the room that _INSIDE leaves.
     """
-    half = factor.sqrt().to(rows.dtype).reshape(-1, *[1] * (rows.dim() - 1))
-    return torch.where(half == 0, torch.zeros_like(rows), rows * half * half)
+    return (norm.rsqrt() * math.sqrt(clip * _INSIDE)).masked_fill_(norm <= clip, 1.0)
+
+
+def _scale(rows: Tensor, half: Tensor) -> Tensor:
+    """Each row times half²; a row that is not finite has a half of 0 or NaN, and every entry becomes 0.
+
+    The product is 0 or NaN where half is, and finite elsewhere: replacing NaN touches no other row.
+    """
+    half = half.to(rows.dtype).reshape(-1, *[1] * (rows.dim() - 1))
+    return torch.nan_to_num(rows * half * half, nan=0.0)
 
 
 def clip_rows(rows: Tensor, clip: Positive) -> Tensor:
     """x_i ← x_i·min(1, C/‖x_i‖₂) for each row; a row that is not finite becomes 0."""
     norm = torch.linalg.vector_norm(rows.flatten(1), dim=1, dtype=torch.float64)
-    return _scale(rows, _factor(norm, clip))
+    return _scale(rows, _half(norm, clip))
 
 
 def clip_block(block: Tensor, clip: Positive) -> Tensor:
@@ -60,8 +63,7 @@ def clip_block(block: Tensor, clip: Positive) -> Tensor:
 
 def gaussian(like: Tensor, std: NonNegative, generator: torch.Generator) -> Tensor:
     """Noise N(0, std²) of the shape and kind of `like`, from `generator`."""
-    noise = torch.randn(like.shape, generator=generator, device=like.device, dtype=like.dtype)
-    return noise.mul_(std)
+    return torch.empty_like(like, memory_format=torch.contiguous_format).normal_(0.0, std, generator=generator)
 
 
 class _Sanitise(torch.autograd.Function):
@@ -156,10 +158,10 @@ def private_sum(
     """
     flat = torch.cat([g.flatten(1) for g in gradients.values()], 1)
     norm = torch.linalg.vector_norm(flat, dim=1, dtype=torch.float64)
-    factor = _factor(norm, clip)
+    half = _half(norm, clip)
     if mask is not None:
-        factor = factor * mask
-    total = _scale(flat, factor).sum(0)
-    total = total + gaussian(total, std, generator)
+        half = half * mask
+    total = _scale(flat, half).sum(0)
+    total.add_(gaussian(total, std, generator))
     pieces = total.split([g[0].numel() for g in gradients.values()])
     return {name: piece.view(g.shape[1:]) for (name, g), piece in zip(gradients.items(), pieces, strict=True)}

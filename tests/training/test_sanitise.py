@@ -72,6 +72,13 @@ def test_each_row_is_kept_or_scaled_or_zeroed(values: np.ndarray, clip: float) -
             )
 
 
+def test_clipping_has_the_derivative_of_its_formula() -> None:
+    rows = torch.randn(6, 5, dtype=torch.float64, generator=generator(2)) * torch.tensor(
+        [[0.1], [0.2], [1], [3], [9], [30]]
+    )
+    assert torch.autograd.gradcheck(lambda x: clip_rows(x, 1.5), rows.requires_grad_())
+
+
 def test_a_bad_row_touches_no_other_row() -> None:
     rows = torch.randn(4, 5, generator=generator())
     bad = rows.clone()
