@@ -42,11 +42,33 @@ class Convolution(nn.Conv2d):
         if not self.unfolded:
             return super().forward(x)
         size = self.kernel_size[0]
-        columns = functional.unfold(x, size)  # (n, channels·size², places)
+        columns: Tensor = _Windows.apply(x, size)
         out = self.weight.flatten(1) @ columns
         if self.bias is not None:
             out = out + self.bias.unsqueeze(1)
         return out.unflatten(2, (x.shape[2] - size + 1, x.shape[3] - size + 1))
+
+
+class _Windows(torch.autograd.Function):
+    """(n, channels, H, W) → (n, channels·size², places): what each place of the output of a convolution sees.
+
+    Forwards by views and one copy, for torch's own unfold launches a kernel per record; backwards by torch's fold.
+    """
+
+    generate_vmap_rule = True
+
+    @staticmethod
+    def forward(x: Tensor, size: int) -> Tensor:
+        seen = x.unfold(2, size, 1).unfold(3, size, 1)  # (n, channels, rows, columns, size, size)
+        return seen.permute(0, 1, 4, 5, 2, 3).flatten(4).flatten(1, 3)
+
+    @staticmethod
+    def setup_context(ctx: Any, inputs: Any, output: Any) -> None:
+        ctx.image, ctx.size = inputs[0].shape[-2:], inputs[1]
+
+    @staticmethod
+    def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor, None]:
+        return functional.fold(gradients[0], ctx.image, ctx.size), None
 
 
 def digit_network(classes: int = 10) -> Network:

@@ -11,8 +11,8 @@ from hypothesis import strategies as st
 from dpot.errors import UsageError
 from dpot.methods import dp_swd_adaptation
 from dpot.methods.adaptation import AdaptationProblem
-from dpot.methods.dann import DANN
-from dpot.methods.dp_dann import DPDANN
+from dpot.methods.dann import DANN, TARGET
+from dpot.methods.dp_dann import DPDANN, _taken_for_source
 from dpot.methods.dp_swd_adaptation import DPSWDAdaptation
 from dpot.methods.sketch_alignment import Sketch, SketchAlignment
 from dpot.methods.source_only import SourceOnly, TargetTrained
@@ -188,6 +188,14 @@ def test_dp_dann_is_charged_as_poisson_sampled_gaussian_noise():
     assert entry.count == outcomes["alignment"].steps
     assert statement.rigorous
     assert statement.epsilon <= 10
+
+
+def test_the_domain_loss_of_a_target_record_is_its_cross_entropy():
+    output = torch.randn(7, 2, dtype=torch.float64, requires_grad=True)
+    ours = _taken_for_source(output)
+    expected = torch.nn.functional.cross_entropy(output, torch.full((7,), TARGET), reduction="sum")
+    torch.testing.assert_close(ours, expected)
+    torch.testing.assert_close(torch.autograd.grad(ours, output), torch.autograd.grad(expected, output))
 
 
 def test_one_record_moves_the_clipped_sum_by_at_most_the_clip():
