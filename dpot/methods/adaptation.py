@@ -20,6 +20,7 @@ from dpot.errors import UsageError
 from dpot.methods.work import Work
 from dpot.models.adaptation import Network
 from dpot.ranges import Count, NonNegative, NonNegativeInt, Positive
+from dpot.training.backward import weighted_backward
 from dpot.training.engine import Engine
 from dpot.training.samplers import Sampler, ShuffledEpochs
 
@@ -153,10 +154,12 @@ def supervised(
 ) -> Engine:
     """Plain training of the network on labelled records: the first stage of every method."""
 
+    backward = weighted_backward(problem.device, 1.0)
+
     def step() -> dict[str, Tensor]:
         drawn = sampler.draw()
         loss = functional.cross_entropy(problem.network(drawn.rows(records)), drawn.rows(labels))
-        loss.backward()
+        backward(loss)
         optimizer.step()
         return {"loss": loss}
 

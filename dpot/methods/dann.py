@@ -12,6 +12,7 @@ from dpot.methods.adaptation import AdaptationProblem, SourceThenAlign
 from dpot.models.adaptation import Reversal, discriminator
 from dpot.privacy.events import NonPrivate
 from dpot.ranges import Count, NonNegative, NonNegativeInt, Positive
+from dpot.training.backward import weighted_backward
 from dpot.training.engine import Engine
 from dpot.training.samplers import ShuffledEpochs
 
@@ -51,13 +52,15 @@ class DANN(SourceThenAlign):
         private = ShuffledEpochs(len(problem.target), rows, problem.noise.generator)
         domain = torch.tensor([SOURCE] * self.batch + [TARGET] * rows, device=problem.device)
 
+        backward = weighted_backward(problem.device, 1.0, self.weight)
+
         def step() -> dict[str, Tensor]:
             drawn = sampler.draw()
             both = torch.cat([drawn.rows(problem.source), private.draw().rows(problem.target)])
             features = network.features(both)
             error = functional.cross_entropy(network.head(features[: self.batch]), drawn.rows(problem.labels))
             confusion = functional.cross_entropy(tell(reverse(features)), domain)
-            (error + self.weight * confusion).backward()
+            backward(error, confusion)
             optimizer.step()
             return {"loss": error, "domain loss": confusion}
 

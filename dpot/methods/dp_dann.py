@@ -24,6 +24,7 @@ from dpot.models.adaptation import Convolution, Reversal
 from dpot.privacy import calibration
 from dpot.privacy.events import Adjacency, Event, FixedSizeSampled, Gaussian, PoissonSampled
 from dpot.ranges import Count, NonNegative, NonNegativeInt, Positive
+from dpot.training.backward import weighted_backward
 from dpot.training.engine import Engine
 from dpot.training.samplers import Poisson, Sampler, ShuffledEpochs
 from dpot.training.sanitise import clip_block, clip_rows, gaussian, per_sample_gradients, private_sum
@@ -65,12 +66,14 @@ class DPDANN(DANN):
         expected = private.rate * private.population
         is_source = torch.full((self.batch,), SOURCE, device=problem.device)
 
+        backward = weighted_backward(problem.device, 1.0, 0.5 * self.weight)
+
         def step() -> dict[str, Tensor]:
             drawn, secret = sampler.draw(), private.draw()
             features = network.features(drawn.rows(problem.source))
             error = functional.cross_entropy(network.head(features), drawn.rows(problem.labels))
             confusion = functional.cross_entropy(tell(both[1](features)), is_source)
-            (error + 0.5 * self.weight * confusion).backward()
+            backward(error, confusion)
             _unfold(both, True)
             each = per_sample_gradients(both, _taken_for_source, secret.rows(problem.target))
             _unfold(both, False)

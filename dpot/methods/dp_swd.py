@@ -29,13 +29,14 @@ from dpot.privacy import calibration
 from dpot.privacy.accountants import own_epsilon
 from dpot.privacy.events import Adjacency, Event, FixedSizeSampled, NonPrivate, ProjectionGaussian, StratifiedSampled
 from dpot.ranges import Count, Fraction, Positive
+from dpot.training.backward import weighted_backward
 from dpot.training.ema import EMA
 from dpot.training.engine import Engine
 from dpot.training.samplers import FixedSize, Sampler, Stratified
 from dpot.training.schedules import Cosine
 from dpot.training.streams import SideStream
 from dpot.transport.directions import uniform_directions
-from dpot.transport.sliced import project, wasserstein_1d
+from dpot.transport.sliced import noisy_projections, project, wasserstein_1d
 
 ROUNDING = 1 + 1e-5  # clipped norms are off by float32 rounding: stay inside the diameter all the same
 
@@ -104,10 +105,10 @@ class SWD(Method):
         flat = images.flatten(1) if self._encoder is None else self._encoder(images)
         if self.rows == "clipped":
             norms = flat.norm(dim=1, keepdim=True)
-            flat = flat * (self.norm_bound / norms.clamp(min=1e-12)).clamp(max=1)
+            flat = flat * (self.norm_bound / self.scale / norms.clamp(min=self.norm_bound))
         if self.labels == "joint":
-            flat = torch.cat([flat, self.label_weight * one_hot(labels, classes)], dim=1)
-        return flat / self.scale
+            flat = torch.cat([flat, self.label_weight / self.scale * one_hot(labels, classes)], dim=1)
+        return flat
 
     @property
     def scale(self) -> float:
@@ -145,6 +146,7 @@ class SWD(Method):
         wanted = torch.arange(self.batch, device=problem.device) * problem.classes // self.batch
         model, random = problem.generator, problem.random
 
+        backward = weighted_backward(problem.device, self.scale**2)
         side = SideStream(problem.device)
 
         def arrange(rows: Tensor, labels: Tensor) -> Tensor:
@@ -156,8 +158,8 @@ class SWD(Method):
             directions = uniform_directions(self.projections, private.shape[1], random, problem.device)
             with side.fork():
                 drawn = sampler.draw()
-                rows = drawn.rows(private)
-                real = project(arrange(rows, problem.labels.index_select(0, drawn.index)), directions)
+                theirs = drawn.rows(problem.labels) if self.labels == "private" else wanted
+                real = project(arrange(drawn.rows(private), theirs), directions)
                 if sigma:  # the noisy projections are the release; what follows is post-processing of them
                     real = real + problem.noise.normal_like(real, sigma)
             labels = wanted
@@ -166,14 +168,16 @@ class SWD(Method):
                 labels = torch.randint(problem.classes, shape, generator=random, device=problem.device)
             images = model(model.code(len(labels), random, problem.device), labels)
             vectors = self.vectors(images, labels, problem.classes)
-            fake = project(arrange(vectors, labels), directions)
+            generated = arrange(vectors, labels)
             if sigma:
-                fake = torch.add(fake, torch.empty_like(fake).normal_(generator=random), alpha=sigma)
+                fake = noisy_projections(generated, directions, sigma, random)
+            else:
+                fake = project(generated, directions)
             side.join()
-            loss = wasserstein_1d(fake, real, self.q).mean() * self.scale**2
-            loss.backward()
+            apart = wasserstein_1d(fake, real, self.q).mean()
+            backward(apart)
             optimizer.step()
-            return {"loss": loss}
+            return {"loss": apart.detach() * self.scale**2}
 
         optimizer = torch.optim.Adam(model.parameters(), lr=self.learning_rate)
         return problem.engine(

@@ -26,16 +26,17 @@ from torch.nn import functional
 
 from dpot.errors import UsageError
 from dpot.methods.adaptation import AdaptationProblem, SourceThenAlign
-from dpot.methods.swd_adaptation import LossScale
+from dpot.methods.swd_adaptation import LossScale, root
 from dpot.privacy import calibration
 from dpot.privacy.accountants import own_epsilon
 from dpot.privacy.events import Event, FixedSizeSampled, ProjectionGaussian
 from dpot.ranges import Count, NonNegative, NonNegativeInt, Positive
+from dpot.training.backward import weighted_backward
 from dpot.training.engine import Engine
 from dpot.training.samplers import FixedSize, Sampler, ShuffledEpochs
 from dpot.training.sanitise import clip_rows
 from dpot.transport.directions import uniform_directions
-from dpot.transport.sliced import project, wasserstein_1d
+from dpot.transport.sliced import noisy_projections, project, wasserstein_1d
 
 ROUNDING = 1 + 1e-5  # clipped norms are off by float32 rounding: stay inside the diameter all the same
 SMALLEST = 1e-6  # of a radius: features that have collapsed to a point
@@ -80,10 +81,11 @@ class DPSWDAdaptation(SourceThenAlign):
             radius = torch.maximum(source.norm(dim=1).max(), target.norm(dim=1).max()).detach().clamp(min=SMALLEST)
             return source / (2 * radius), target / (2 * radius), radius
         centre = source.detach().mean(0)
-        radius = (source.detach() - centre).norm(dim=1).max().clamp(min=SMALLEST)
-        unit = 2 * radius * ROUNDING
+        around = source - centre
+        radius = around.detach().norm(dim=1).max().clamp(min=SMALLEST)
+        unit = radius * (2 * ROUNDING)
         near = clip_rows((target - centre) / unit, 0.5)
-        return (source - centre) / unit, near, radius
+        return around / unit, near, radius
 
     def alignment(
         self,
@@ -100,11 +102,13 @@ class DPSWDAdaptation(SourceThenAlign):
         factor = self.batch ** (1 / self.q) if self.loss_scale == "sum" else 2.0
         through = self.gradients == "through"
 
+        backward = weighted_backward(problem.device, 1.0, self.weight)
+
         def step() -> dict[str, Tensor]:
             drawn = sampler.draw()
             public, secret = drawn.rows(problem.source), private.draw().rows(problem.target)
             if through:
-                source, target = network.features(torch.cat([public, secret])).tensor_split([self.batch])
+                source, target = network.features(torch.cat([public, secret])).split([self.batch, private.batch])
             else:
                 with torch.no_grad():
                     target = network.features(secret)
@@ -114,10 +118,9 @@ class DPSWDAdaptation(SourceThenAlign):
             source_rows, target_rows, radius = self.bounded(source, target)
             real = project(target_rows, directions)
             real = real + problem.noise.normal_like(real, sigma)  # the release; detached, all below is post-processing
-            fake = project(source_rows, directions)
-            fake = torch.add(fake, torch.empty_like(fake).normal_(generator=random), alpha=sigma)
-            distance = factor * radius * wasserstein_1d(fake, real, self.q).mean() ** (1 / self.q)
-            (error + self.weight * distance).backward()
+            fake = noisy_projections(source_rows, directions, sigma, random)
+            distance = root(wasserstein_1d(fake, real, self.q).mean(), self.q) * (factor * radius)
+            backward(error, distance)
             optimizer.step()
             return {"loss": error, "distance": distance}
 

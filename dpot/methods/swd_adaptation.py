@@ -12,6 +12,7 @@ from torch.nn import functional
 from dpot.methods.adaptation import AdaptationProblem, SourceThenAlign
 from dpot.privacy.events import NonPrivate
 from dpot.ranges import Count, NonNegative, NonNegativeInt, Positive
+from dpot.training.backward import weighted_backward
 from dpot.training.engine import Engine
 from dpot.training.samplers import ShuffledEpochs
 from dpot.transport.directions import uniform_directions
@@ -19,6 +20,11 @@ from dpot.transport.sliced import project, wasserstein_1d
 
 LossScale = Literal["sum", "mean"]
 SMALLEST = 1e-12
+
+
+def root(power: Tensor, q: float) -> Tensor:
+    """power^{1/q}."""
+    return power.sqrt() if q == 2 else power ** (1 / q)
 
 
 class SWDAdaptation(SourceThenAlign):
@@ -54,18 +60,21 @@ class SWDAdaptation(SourceThenAlign):
     ) -> Engine:
         """Both batches go through g together: half the launches of one after the other."""
         network = problem.network
-        private = ShuffledEpochs(len(problem.target), min(self.batch, len(problem.target)), problem.noise.generator)
+        rows = min(self.batch, len(problem.target))
+        private = ShuffledEpochs(len(problem.target), rows, problem.noise.generator)
         factor = self.batch ** (1 / self.q) if self.loss_scale == "sum" else 1.0
+
+        backward = weighted_backward(problem.device, 1.0, self.weight)
 
         def step() -> dict[str, Tensor]:
             drawn = sampler.draw()
             both = torch.cat([drawn.rows(problem.source), private.draw().rows(problem.target)])
-            source, target = network.features(both).tensor_split([self.batch])
+            source, target = network.features(both).split([self.batch, rows])
             error = functional.cross_entropy(network.head(source), drawn.rows(problem.labels))
             directions = uniform_directions(self.projections, network.width, problem.random, problem.device)
             apart = wasserstein_1d(project(source, directions), project(target, directions), self.q).mean()
-            distance = factor * (apart + SMALLEST) ** (1 / self.q)  # the root has no slope at 0
-            (error + self.weight * distance).backward()
+            distance = factor * root(apart + SMALLEST, self.q)  # the root has no slope at 0
+            backward(error, distance)
             optimizer.step()
             return {"loss": error, "distance": distance}
 

@@ -67,8 +67,8 @@ class NoiseSource:
         deviations, because the uniform behind it has 24 or 32 bits.
         """
         std = number("std", std, POSITIVE)
-        drawn = torch.randn(tuple(shape), generator=self.generator, dtype=self._precise, device=self.device)
-        return (drawn * std).to(dtype)
+        empty = torch.empty(tuple(shape), dtype=self._precise, device=self.device)
+        return empty.normal_(0.0, std, generator=self.generator).to(dtype)
 
     def normal_like(self, tensor: Tensor, std: float = 1.0) -> Tensor:
         """iid N(0, std²) in the shape and type of a tensor."""

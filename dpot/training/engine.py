@@ -174,8 +174,8 @@ class Engine:
                 raise UsageError(f"{self.name}: the step must return at least one metric")
             self._names = tuple(metrics)
             self._rows = torch.zeros(self.log_every, len(metrics), device=self.device)
-        row = torch.stack([metrics[key].detach().to(torch.float32).reshape(()) for key in self._names])
-        self._rows.index_copy_(0, self._position, row.unsqueeze(0))
+        row = [metrics[key].detach().to(torch.float32).reshape(1, 1) for key in self._names]
+        self._rows.index_copy_(0, self._position, row[0] if len(row) == 1 else torch.cat(row, 1))
         self._position.add_(1)
 
     def live_tensors(self) -> dict[str, Tensor]:

@@ -36,6 +36,16 @@ def project(x: Tensor, directions: Tensor) -> Tensor:
     return (directions @ flat.T).view(directions.shape[0], *x.shape[:-1])
 
 
+def noisy_projections(x: Tensor, directions: Tensor, sigma: float, generator: torch.Generator) -> Tensor:
+    """XU + σV of `project`'s shape, V of independent standard normal entries: a product that starts from the noise.
+
+    For the side that is not private: V has single precision, and nothing is accounted.
+    """
+    flat = x.reshape(-1, x.shape[-1])
+    noise = directions.new_empty(directions.shape[0], flat.shape[0]).normal_(0.0, sigma, generator=generator)
+    return noise.addmm_(directions, flat.T).view(directions.shape[0], *x.shape[:-1])
+
+
 def wasserstein_1d(
     x: Tensor, y: Tensor, q: float = 2.0, x_weights: Tensor | None = None, y_weights: Tensor | None = None
 ) -> Tensor:

@@ -19,6 +19,7 @@ from dpot.transport import (
     uniform_directions,
     wasserstein_1d,
 )
+from dpot.transport.sliced import noisy_projections
 
 ORDERS = [1.0, 1.5, 2.0, 3.0]
 
@@ -34,6 +35,16 @@ def directions(k, d, seed=9, dtype=torch.float64):
 def weights(n, seed):
     drawn = torch.rand(n, generator=torch.Generator().manual_seed(seed), dtype=torch.float64) + 0.1
     return drawn / drawn.sum()
+
+
+def test_noisy_projections_are_projections_plus_noise_with_the_gradient_of_projections():
+    x, u = cloud(6, 5, 0).view(2, 3, 5).requires_grad_(), directions(40, 5)
+    noise = torch.randn(40, 6, dtype=torch.float64, generator=torch.Generator().manual_seed(3)).view(40, 2, 3)
+    ours = noisy_projections(x, u, 0.7, torch.Generator().manual_seed(3))
+    expected = project(x, u) + 0.7 * noise
+    torch.testing.assert_close(ours, expected)
+    slope = torch.rand_like(expected)
+    torch.testing.assert_close(torch.autograd.grad(ours, x, slope), torch.autograd.grad(expected, x, slope))
 
 
 # closed forms
