@@ -12,9 +12,11 @@ import torch
 from torch import Tensor
 
 from dpot.methods.base import Method, Problem
+from dpot.models.generator import one_hot
 from dpot.privacy import calibration
 from dpot.privacy.events import Gaussian
 from dpot.ranges import Count, Positive
+from dpot.training.backward import weighted_backward
 from dpot.training.engine import Engine
 from dpot.training.schedules import StepDecay
 from dpot.transport.mmd import fourier_frequencies, mean_embedding, squared_mmd
@@ -43,12 +45,16 @@ class DPMERF(Method):
         model, random = problem.generator, problem.random
         optimizer = torch.optim.Adam(model.parameters(), lr=self.learning_rate)
         low, high = model.pixel_range
+        backward = weighted_backward(problem.device, 1.0)
 
         def step() -> dict[str, Tensor]:
             labels = torch.randint(problem.classes, (self.batch,), generator=random, device=problem.device)
-            images = (model(model.code(self.batch, random, problem.device), labels) - low) / (high - low)
-            loss = squared_mmd(target, mean_embedding(images.flatten(1), frequencies, labels, problem.classes))
-            loss.backward()
+            images = model(model.code(self.batch, random, problem.device), labels)
+            if (low, high) != (0.0, 1.0):
+                images = (images - low) / (high - low)
+            classes = one_hot(labels, problem.classes)
+            loss = squared_mmd(mean_embedding(images.flatten(1), frequencies, classes), target)
+            backward(loss)
             optimizer.step()
             return {"loss": loss}
 

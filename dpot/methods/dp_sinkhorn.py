@@ -15,7 +15,6 @@ from collections.abc import Sequence
 from typing import Literal
 
 import torch
-import torch.nn.functional as F
 from torch import Tensor
 
 from dpot.errors import UsageError
@@ -23,11 +22,12 @@ from dpot.methods.base import Method, Problem
 from dpot.privacy import calibration
 from dpot.privacy.events import Adjacency, Event, Gaussian, NonPrivate, PoissonSampled
 from dpot.ranges import Count, Fraction, NonNegative, Positive
+from dpot.training.backward import weighted_backward
 from dpot.training.engine import Engine
 from dpot.training.samplers import FixedSize, Poisson, Sampler
 from dpot.training.sanitise import sanitise_images, sanitise_parameters
 from dpot.training.streams import SideStream
-from dpot.transport.sinkhorn import annealed_temperatures, fresh_rows, joint_points, sinkhorn_cost
+from dpot.transport.sinkhorn import annealed_temperatures, fresh_rows, joint_points, sinkhorn_combination, sinkhorn_cost
 
 OPTIMIZERS = {"adam": torch.optim.Adam, "rmsprop": torch.optim.RMSprop, "sgd": torch.optim.SGD}
 
@@ -83,6 +83,10 @@ class Sinkhorn(Method):
             model.parameters(), lr=problem.rate(self.learning_rate, self.steps), weight_decay=self.weight_decay
         )
 
+        # W(X, X') is solved beside W(X, Y): X' is padded to the size of Y with points of weight 0, which take no part
+        padding = private.new_zeros(sampler.batch - self.batch, private.shape[1])
+        taken = torch.arange(sampler.batch, device=device) < self.batch
+        backward = weighted_backward(device, 1.0)
         side = SideStream(device)
 
         def step() -> dict[str, Tensor]:
@@ -90,15 +94,18 @@ class Sinkhorn(Method):
                 drawn = sampler.draw()
                 real = drawn.rows(private)
             labels = torch.randint(problem.classes, (self.batch,), generator=random, device=device)
-            # the fresh rows reuse the labels of the first rows
-            labels = torch.cat([labels, labels[:renewed]])
-            images = model(model.code(len(labels), random, device), labels)
-            generated = joint_points(
-                self.protect(images[: self.batch], problem), labels[: self.batch], problem.classes, self.label_weight
-            )
+            # of X twice, once behind the protection, and of the fresh rows, which reuse the labels of the first ones
+            labels = torch.cat([labels, labels, labels[:renewed]])
+            images = model(model.code(self.batch + renewed, random, device), labels[self.batch :])
+            both = torch.cat([self.protect(images[: self.batch], problem), images])
+            points = joint_points(both, labels, problem.classes, self.label_weight)
             side.join()
-            loss = self.loss(problem, generated, real, drawn.mask, images, labels, renewed, schedule)
-            loss.backward()
+            weights = None
+            if drawn.mask is not None:
+                # Should no record be drawn, the padding rows of zeros stand in: a step must not fail on private data.
+                weights = torch.stack([drawn.mask | ~drawn.mask.any(), taken]).to(real.dtype)
+            loss = self.loss(points, real, weights, renewed, schedule, padding)
+            backward(loss)
             self.protect_parameters(model, problem)
             optimizer.step()
             return {"loss": loss}
@@ -112,39 +119,25 @@ class Sinkhorn(Method):
 
     def loss(
         self,
-        problem: Problem,
-        generated: Tensor,
+        points: Tensor,
         real: Tensor,
-        mask: Tensor | None,
-        images: Tensor,
-        labels: Tensor,
+        weights: Tensor | None,
         renewed: int,
         schedule: Sequence[float],
+        padding: Tensor,
     ) -> Tensor:
-        """2·W(X, Y), less W(X, X') if debiased, solved side by side.
+        """2·W(X, Y), less W(X, X') if debiased; both in one launch on a GPU, as problems of one shape.
 
-        X' is padded to the size of Y with points of weight 0, which take no part: two problems of one shape are one
-        launch on a GPU.
+        points: X behind its protection, X itself, the fresh rows. X' is the last n of them. weights: of Y and of X',
+        padding included (None: all alike).
         """
-        n, room = len(generated), len(real)
-        weights = real.new_ones(room)
-        if mask is not None:
-            # Should no record be drawn, the padding rows of zeros stand in: a step must not fail on private data.
-            weights = (mask | ~mask.any()).to(real.dtype)
+        n = self.batch
         if self.debias == "none":
-            return 2 * sinkhorn_cost(generated, real, schedule, self.l2, self.l1, y_weights=weights)
-        public = joint_points(images, labels, problem.classes, self.label_weight)
-        partner = F.pad(public[renewed:], (0, 0, 0, room - n))
-        partner_weights = F.pad(real.new_ones(n), (0, room - n))
-        costs = sinkhorn_cost(
-            torch.stack([generated, public[:n]]),
-            torch.stack([real, partner]),
-            schedule,
-            self.l2,
-            self.l1,
-            y_weights=torch.stack([weights, partner_weights]),
-        )
-        return 2 * costs[0] - costs[1]
+            own = None if weights is None else weights[0]
+            return 2 * sinkhorn_cost(points[:n], real, schedule, self.l2, self.l1, y_weights=own)
+        x = points[: 2 * n].view(2, n, -1)
+        y = torch.cat([real, points[n + renewed :], padding]).view(2, len(real), -1)
+        return sinkhorn_combination(x, y, (2.0, -1.0), schedule, self.l2, self.l1, y_weights=weights)
 
     def protect(self, images: Tensor, problem: Problem) -> Tensor:
         """What stands between the loss and the generated images; nothing here."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
+from functools import lru_cache
 
 import torch
 from torch import Tensor, nn
@@ -30,8 +31,14 @@ class Generator(nn.Module, ABC):
 
 
 def one_hot(labels: Tensor, classes: int) -> Tensor:
-    """One-hot rows by comparison: torch's own one_hot reads the labels back to the host."""
-    return (labels[:, None] == torch.arange(classes, device=labels.device)).float()
+    """One-hot rows, looked up: torch's own one_hot reads the labels back to the host."""
+    return _identity(classes, labels.device).index_select(0, labels)
+
+
+@lru_cache(maxsize=32)
+def _identity(size: int, device: torch.device) -> Tensor:
+    with torch.inference_mode(False):  # a cached inference tensor could not take part in a later backward pass
+        return torch.eye(size, device=device)
 
 
 @torch.no_grad()

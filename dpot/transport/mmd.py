@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import torch
 from torch import Tensor
+from torch.nn.functional import mse_loss
 
 from dpot.errors import UsageError
 from dpot.transport.checks import check_cloud
@@ -39,13 +40,18 @@ def fourier_frequencies(
 
 def fourier_features(x: Tensor, frequencies: Tensor) -> Tensor:
     """φ(x) = √(2/D) [cos(Wx), sin(Wx)], (n, D), each row of norm 1."""
+    return _waves(x, frequencies) * frequencies.shape[0] ** -0.5
+
+
+def _waves(x: Tensor, frequencies: Tensor) -> Tensor:
+    """[cos(Wx), sin(Wx)]."""
     check_cloud(x, "x", dims=(2,))
     if frequencies.shape[-1] != x.shape[-1]:
         raise UsageError(
             f"frequencies for dimension {frequencies.shape[-1]} do not fit points of dimension {x.shape[-1]}"
         )
     phase = x @ frequencies.T
-    return torch.cat((phase.cos(), phase.sin()), 1) * frequencies.shape[0] ** -0.5
+    return torch.cat((phase.cos(), phase.sin()), 1)
 
 
 def mean_embedding(x: Tensor, frequencies: Tensor, labels: Tensor | None = None, classes: int | None = None) -> Tensor:
@@ -53,16 +59,17 @@ def mean_embedding(x: Tensor, frequencies: Tensor, labels: Tensor | None = None,
 
     `labels` are integers (n,), or a one-hot matrix (n, classes) as a generator draws it.
     """
-    features = fourier_features(x, frequencies)
     if labels is None:
-        return features.mean(0)
+        return fourier_features(x, frequencies).mean(0)
     if labels.ndim == 1:
         if classes is None:
             raise UsageError("integer labels need the number of classes")
         labels = labels.unsqueeze(-1) == torch.arange(classes, device=labels.device)
     if labels.shape[0] != x.shape[0]:
         raise UsageError(f"{labels.shape[0]} labels for {x.shape[0]} points: give one label per point")
-    return features.T @ labels.to(features.dtype) / x.shape[0]
+    # the two factors on the small side of the product: 1/n, and the √(2/D) of the features
+    waves = _waves(x, frequencies)
+    return waves.T @ (labels.to(waves.dtype) * (frequencies.shape[0] ** -0.5 / x.shape[0]))
 
 
 def squared_mmd(embedding_x: Tensor, embedding_y: Tensor) -> Tensor:
@@ -71,4 +78,4 @@ def squared_mmd(embedding_x: Tensor, embedding_y: Tensor) -> Tensor:
         raise UsageError(
             f"embeddings of shapes {tuple(embedding_x.shape)} and {tuple(embedding_y.shape)} cannot be compared"
         )
-    return (embedding_x - embedding_y).square().sum()
+    return mse_loss(embedding_x, embedding_y, reduction="sum")

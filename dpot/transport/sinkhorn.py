@@ -74,8 +74,8 @@ def joint_points(images: Tensor, labels: Tensor, classes: int, weight: float = 1
     """[x, w·onehot(label)]: images flattened, labels joined to them in the cost (DP-Sinkhorn, w = 15)."""
     if labels.shape != images.shape[:1]:
         raise UsageError(f"labels {tuple(labels.shape)} must hold one label for each of {images.shape[0]} images")
-    one_hot = labels.unsqueeze(-1) == torch.arange(classes, device=labels.device)
-    return torch.cat((images.flatten(1), one_hot.to(images.dtype) * weight), 1)
+    one_hot = solvers.scaled_identity(classes, weight, labels.device, images.dtype).index_select(0, labels)
+    return torch.cat((images.flatten(1), one_hot), 1)
 
 
 def sinkhorn_cost(
@@ -108,6 +108,20 @@ def sinkhorn_cost(
         log_a, log_b = log_a.unsqueeze(0), log_b.unsqueeze(0)
     batch = (x.unsqueeze(0), y.unsqueeze(0), log_a, log_b)
     return _EnvelopeCost.apply(*batch, schedule, float(l2), float(l1), itself).squeeze(0)
+
+
+def sinkhorn_combination(
+    x: Tensor,
+    y: Tensor,
+    coefficients: Sequence[float],
+    schedule: Schedule,
+    l2: float = 1.0,
+    l1: float = 0.0,
+    y_weights: Tensor | None = None,
+) -> Tensor:
+    """Σ_b coefficient_b·W_ε(x_b, y_b) of a batch of problems (batch, n, d), (batch, m, d), solved together."""
+    constants = solvers.device_constants(tuple(coefficients), x.device, x.dtype)
+    return sinkhorn_cost(x, y, schedule, l2, l1, y_weights=y_weights) @ constants
 
 
 def sinkhorn_divergence(x: Tensor, y: Tensor, schedule: Schedule, l2: float = 1.0, l1: float = 0.0) -> Tensor:
@@ -154,8 +168,7 @@ def _combine(terms: Sequence[tuple[Tensor, Tensor, float]], schedule: Schedule, 
     if len({(x.shape, y.shape) for x, y, _ in terms}) == 1 and not isinstance(schedule, Converged):
         x = torch.stack([x for x, _, _ in terms])
         y = torch.stack([y for _, y, _ in terms])
-        coefficients = tuple(coefficient for _, _, coefficient in terms)
-        return sinkhorn_cost(x, y, schedule, l2, l1) @ solvers.device_constants(coefficients, x.device, x.dtype)
+        return sinkhorn_combination(x, y, [coefficient for _, _, coefficient in terms], schedule, l2, l1)
     return torch.stack([c * sinkhorn_cost(x, y, schedule, l2, l1) for x, y, c in terms]).sum()
 
 

@@ -27,6 +27,13 @@ def device_constants(values: tuple[float, ...], device: torch.device, dtype: tor
         return torch.tensor(values, dtype=dtype, device=device)
 
 
+@lru_cache(maxsize=32)
+def scaled_identity(size: int, weight: float, device: torch.device, dtype: torch.dtype) -> Tensor:
+    """weight·I, made once: its rows are the labels of joint points."""
+    with torch.inference_mode(False):
+        return torch.eye(size, device=device, dtype=dtype) * weight
+
+
 class Potentials(NamedTuple):
     """A dual solution before and after the last (extrapolation) step, and its value Σ a_i f_i + Σ b_j g_j."""
 

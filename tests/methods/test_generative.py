@@ -8,6 +8,7 @@ from hypothesis import strategies as st
 from scipy.optimize import linear_sum_assignment
 
 from dpot.methods.base import Problem
+from dpot.methods.dp_sinkhorn import Sinkhorn
 from dpot.methods.dp_swd import DPSWD, SWD, _Slots
 from dpot.methods.real_data import RealData
 from dpot.models.comparison import RandomEncoder
@@ -15,6 +16,7 @@ from dpot.models.dsw_generator import DSWGenerator
 from dpot.privacy.budget import Budget
 from dpot.privacy.ledger import Ledger
 from dpot.privacy.noise import NoiseSource
+from dpot.transport.sinkhorn import annealed_temperatures, sinkhorn_cost
 
 CLASSES, PIXELS = 3, 16
 
@@ -131,3 +133,27 @@ def test_real_data_are_given_back_once_each_or_by_turns():
         assert own.labels[row] == label
     assert len(labels) == 40
     assert own.ledger.epsilon() == float("inf")
+
+
+@pytest.mark.parametrize("debias", ["none", "semi", "full"])
+def test_sinkhorns_loss_is_twice_the_distance_to_the_data_less_that_among_generated_rows(debias):
+    n, room, d = 6, 9, 5
+    method = Sinkhorn(batch=n, debias=debias, fraction=0.5)
+    renewed = {"none": 0, "semi": 3, "full": 6}[debias]
+    random = torch.Generator().manual_seed(1)
+    made = torch.rand(n + renewed, d, generator=random, dtype=torch.float64)
+    drawn = torch.rand(room, d, generator=random, dtype=torch.float64)
+    present = torch.arange(room) < 4
+    weights = torch.stack([present, torch.arange(room) < n]).double()
+    schedule = annealed_temperatures(3.0, 0.5)
+    points = torch.cat([made[:n], made]).requires_grad_()
+    loss = method.loss(points, drawn, weights, renewed, schedule, torch.zeros(room - n, d, dtype=torch.float64))
+    x, again = made[:n].clone().requires_grad_(), made.clone().requires_grad_()
+    expected = 2 * sinkhorn_cost(x, drawn[present], schedule, l1=1.0)
+    if debias != "none":
+        expected = expected - sinkhorn_cost(again[:n], again[renewed:], schedule, l1=1.0)
+    torch.testing.assert_close(loss, expected)
+    (slope,) = torch.autograd.grad(loss, points)
+    expected.backward()
+    torch.testing.assert_close(slope[:n], x.grad)
+    torch.testing.assert_close(slope[n:], torch.zeros_like(again) if again.grad is None else again.grad)
