@@ -9,6 +9,7 @@ with their overrides, and the exit code says whether there were any.
 from __future__ import annotations
 
 import contextlib
+import errno
 import json
 import os
 import re
@@ -164,8 +165,10 @@ def explain(error: BaseException) -> str:
         return _explain_config(str(error))
     if isinstance(error, MemoryError) or type(error).__name__ == "OutOfMemoryError":
         return f"out of memory: {str(error).splitlines()[0] if str(error) else ''}; lower the batch or the samples"
-    if isinstance(error, OSError) and error.errno == 28:
+    if isinstance(error, OSError) and error.errno in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG):
         return f"no space left on the device ({error.filename or 'output_root'}): free some, or set output_root"
+    if isinstance(error, OSError) and error.errno in (errno.EACCES, errno.EPERM, errno.EROFS):
+        return f"{error.filename or 'output_root'}: {error.strerror}; change its rights, or set output_root"
     first = str(error).splitlines()[0] if str(error) else ""
     return f"internal error: {type(error).__name__}: {first} (debug=true shows the traceback)"
 

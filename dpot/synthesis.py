@@ -161,7 +161,7 @@ class Synthesizer(BaseEstimator):
         """Write release, statement and generator as one file; nothing else of the records is in it."""
         self._check_fitted()
         model = self.generator_
-        size = {"width": model.start[0] // 2} if isinstance(model, SketchDCGAN) else {}
+        size = model.size if isinstance(model, SketchDCGAN) else {}
         if not isinstance(model, SketchDCGAN | TableGenerator):
             raise UsageError(f"{type(model).__name__}: only the sketch's own generators are kept in a file")
         extra = {**self.release_.extra, "generator": {"code_size": model.code_size, **size}}
@@ -174,7 +174,10 @@ class Synthesizer(BaseEstimator):
         if not release.generator:
             raise DataError(f"{path}: holds a release and no generator; Synthesizer.from_release fits one")
         try:
-            model = _generator(release.shape, release.classes, **release.extra["generator"])
+            size = release.extra["generator"]
+            if not is_table(release.shape):
+                size = {"blocks": 0, **size}  # files of older versions do not say
+            model = _generator(release.shape, release.classes, **size)
             model.load_state_dict(release.generator)
         except (KeyError, TypeError, RuntimeError) as error:
             raise DataError(f"{path}: its generator cannot be read ({str(error).splitlines()[0]})") from None

@@ -110,7 +110,8 @@ class Folder(FileSource):
             decode_into(x, [printable(w) for w in where], [w.read_bytes for w in where], f"decoding {part}")
             if names:
                 builder.put(f"{part}_y", np.array([names.index(class_of[k]) for k in chosen], np.int64))
-        return Facts(max(len(names), 1), "images", note="your own images", comparable=False, class_names=tuple(names))
+        shown = tuple(map(printable, names))
+        return Facts(max(len(names), 1), "images", note="your own images", comparable=False, class_names=shown)
 
     def _decode_npz(self, path: Path, builder: Builder) -> Facts:
         shapes = npz_shapes(path)

@@ -10,7 +10,8 @@ from torch import Tensor, nn
 from dpot.models.generator import Generator, one_hot
 from dpot.ranges import Count, NonNegativeInt
 
-WIDTH_ON_GPU, WIDTH_ON_CPU = 128, 32  # the wide one takes hours on a CPU
+WIDTH_ON_GPU, WIDTH_ON_CPU = 128, 16  # the wide one takes hours on a CPU
+BLOCKS_ON_GPU, BLOCKS_ON_CPU = 1, 0  # there, more steps of a smaller one reach more in the same time
 
 
 class Residual(nn.Module):
@@ -45,7 +46,7 @@ class SketchDCGAN(Generator):
         shape: tuple[int, int, int],
         code_size: Count = 32,
         width: Count | None = None,
-        blocks: NonNegativeInt = 1,
+        blocks: NonNegativeInt | None = None,
         normalised: bool = True,
         subpixel: bool = False,
     ) -> None:
@@ -53,13 +54,17 @@ class SketchDCGAN(Generator):
         super().__init__(code_size, classes, shape)
         channels, height, sideways = shape
         doublings, start = grid_of(max(height, sideways))
+        cuda = torch.cuda.is_available()
         if width is None:
-            width = WIDTH_ON_GPU if torch.cuda.is_available() else WIDTH_ON_CPU
+            width = WIDTH_ON_GPU if cuda else WIDTH_ON_CPU
+        if blocks is None:
+            blocks = BLOCKS_ON_GPU if cuda else BLOCKS_ON_CPU
         widths = [max(2 * width >> i, width // 2, 1) for i in range(doublings + 1)]
         self.first = nn.Linear(code_size + classes, widths[0] * start * start, bias=False)
         self.start = (widths[0], start, start)
         layers: list[nn.Module] = [Residual(widths[0], normalised) for _ in range(blocks)]
         subpixel = subpixel and doublings > 0
+        self.size = {"width": width, "blocks": blocks, "normalised": normalised, "subpixel": subpixel}
         for before, after in itertools.pairwise(widths[:-1] if subpixel else widths):
             layers += [nn.BatchNorm2d(before), nn.ReLU(), nn.ConvTranspose2d(before, after, 4, 2, 1, bias=False)]
             layers += [Residual(after, normalised) for _ in range(blocks)]

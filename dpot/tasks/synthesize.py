@@ -5,7 +5,9 @@ from __future__ import annotations
 import io
 import json
 import logging
+import shutil
 import statistics
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, Literal
 
@@ -18,9 +20,9 @@ from torch import Tensor
 
 from dpot import config
 from dpot.data.base import Dataset, Source, Split, unit_range
-from dpot.data.coding import Coding, ImageCoding, TableCoding, load_coding
+from dpot.data.coding import SMALLEST_SIDE, Coding, ImageCoding, TableCoding, load_coding
 from dpot.data.folder import Folder
-from dpot.errors import UsageError
+from dpot.errors import DataError, UsageError
 from dpot.evaluation.downstream import Downstream
 from dpot.methods.sketch import Sketch
 from dpot.models.generator import Generator
@@ -43,6 +45,7 @@ UNCOVERED = (
     "(task.utility=false leaves it out); these records were not learned from"
 )
 DIRECTIONS = 200
+LONGEST_NAME = 255  # bytes of a folder's name
 
 
 class Synthesize(Task):
@@ -76,6 +79,8 @@ class Synthesize(Task):
         if not isinstance(method, Sketch):
             raise UsageError("loss: task=synthesize works with loss=sketch; the other losses run with task=generate")
         written = self._format(source, data)
+        names = data.class_names or tuple(map(str, range(data.classes if data.train.y is not None else 0)))
+        _check_names(names, written)
         torch.manual_seed(cfg.seed)
         model: Generator | None = None
         if isinstance(coding, ImageCoding):
@@ -87,7 +92,7 @@ class Synthesize(Task):
         synthesizer.fit_records(
             _records(data.train),
             _labels(data.train),
-            data.class_names or tuple(map(str, range(data.classes if data.train.y is not None else 0))),
+            names,
             coding,
             generator=model,
             budget=budget,
@@ -138,7 +143,14 @@ class Synthesize(Task):
 
 def _usable(data: Any, profile: Profile) -> Dataset:
     if not isinstance(data, Dataset) or data.kind not in ("images", "table"):
-        raise UsageError(f"dataset={data.name}: task=synthesize needs images or a table")
+        raise UsageError(
+            f"dataset={data.name}: task=synthesize needs images or a table; "
+            "rows of numbers go into a .csv file, with dataset=table and the public ranges in dataset.bounds"
+        )
+    if data.kind == "images" and min(data.shape[1:]) < SMALLEST_SIDE:
+        raise UsageError(
+            f"dataset.size={min(data.shape[1:])}: images need {SMALLEST_SIDE}×{SMALLEST_SIDE} pixels at least"
+        )
     if data.kind == "table" and not data.coding:
         raise UsageError(
             "dataset.bounds: give the public range of each number, {age:[0,100],…}, and dataset.categories "
@@ -247,20 +259,39 @@ def _write_records(directory: Path, written: str, values: Any, labels: np.ndarra
             np.savez_compressed(buffer, x=np.asarray(values), y=labels)
         write_atomically(directory / "synthetic.npz", buffer.getvalue())
         return "synthetic.npz"
+    _write_folder(directory / "synthetic", values, labels)
+    return "synthetic"
+
+
+def _write_folder(place: Path, images: np.ndarray, labels: np.ndarray | None) -> None:
+    """A folder per class, put in the place of an older one as a whole: two runs' images must not be mixed."""
     from PIL import Image
 
-    for index, image in enumerate(values):
-        name = f"{index:06d}.png"
-        place = directory / "synthetic" / (_folder_name(labels[index]) if labels is not None else "") / name
-        buffer = io.BytesIO()
-        Image.fromarray(image).save(buffer, format="PNG")
-        place.parent.mkdir(parents=True, exist_ok=True)
-        place.write_bytes(buffer.getvalue())  # not one by one to the disk: the record is written after all of them
-    return "synthetic"
+    begun = place.with_name(f".{place.name}.tmp")
+    shutil.rmtree(begun, ignore_errors=True)  # of a killed run
+    for name in [""] if labels is None else sorted(set(map(_folder_name, labels))):
+        (begun / name).mkdir(parents=True)
+    for index, image in enumerate(images):
+        name = "" if labels is None else _folder_name(labels[index])
+        Image.fromarray(image).save(begun / name / f"{index:06d}.png")
+    shutil.rmtree(place, ignore_errors=True)
+    begun.rename(place)
 
 
 def _folder_name(label: Any) -> str:
     return str(label).replace("/", "_").lstrip(".") or "_"
+
+
+def _check_names(names: Sequence[str], written: str) -> None:
+    """Before anything is spent: classes must be told apart in what is written."""
+    taken: dict[str, str] = {}
+    for name in names:
+        shown = _folder_name(name) if written == "png" else name
+        if shown in taken:
+            raise DataError(f"the classes {taken[shown]!r} and {name!r} would both be written as {shown!r}: rename one")
+        if written == "png" and len(shown.encode()) > LONGEST_NAME:
+            raise DataError(f"the class {shown[:30]!r}… is too long a name for a folder: rename it, or task.format=npz")
+        taken[shown] = name
 
 
 def _csv(values: Any, labels: np.ndarray | None, name: str) -> str:
