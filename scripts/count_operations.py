@@ -98,7 +98,7 @@ def as_on_a_gpu() -> None:
     kernels.fits_sort = kernels.fits_sinkhorn = lambda x, y: True
     samplers._fused = lambda device: True  # type: ignore[assignment]
     checks.check_finite = lambda x, name: None
-    torch.nn.functional.dropout = lambda x, p, training, inplace: torch.native_dropout(x, p, training)[0]
+    torch.nn.functional.dropout = lambda x, p, training=True, inplace=False: torch.native_dropout(x, p, training)[0]
     torch.optim.Adam = partial(torch.optim.Adam, fused=True)  # type: ignore[misc,assignment]
     dp_sinkhorn.OPTIMIZERS["adam"] = torch.optim.Adam
     classifiers.adam = lambda parameters, rate, device: torch.optim.Adam(parameters, rate)

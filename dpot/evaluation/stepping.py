@@ -37,9 +37,9 @@ class Epochs:
     ) -> None:
         self._loss, self._optimiser, self._batch, self._fast = loss, optimiser, batch, fast
         self._total = torch.zeros((), dtype=torch.float64, device=device)
-        self._start = torch.zeros(1, dtype=torch.int64, device=device)
-        self._offsets = torch.arange(batch, device=device)
+        self._turn = torch.zeros(1, dtype=torch.int64, device=device)
         self._order = torch.zeros(0, dtype=torch.int64, device=device)
+        self._slope: Tensor | None = None  # what a backward pass begins with, made once
         self._plain_steps = 0
         self._graph: torch.cuda.CUDAGraph | None = None
         self._captures = device.type == "cuda"
@@ -51,7 +51,7 @@ class Epochs:
             self._order = order.clone()
         else:
             self._order.copy_(order)
-        self._start.zero_()
+        self._turn.zero_()
         self._total.zero_()
         for _ in range(len(order) // self._batch):
             self._next()
@@ -89,13 +89,15 @@ class Epochs:
             self._captures = False
 
     def _step_in_order(self) -> None:
-        self._step(self._order.index_select(0, self._start + self._offsets))
-        self._start.add_(self._batch)
+        full = len(self._order) // self._batch * self._batch
+        self._step(self._order[:full].view(-1, self._batch).index_select(0, self._turn).squeeze(0))
+        self._turn.add_(1)
 
     def _step(self, rows: Tensor) -> None:
         self._optimiser.zero_grad(set_to_none=True)
         with fast_products() if self._fast else contextlib.nullcontext():
             loss = self._loss(rows)
-            loss.backward()
+            self._slope = torch.ones_like(loss) if self._slope is None else self._slope
+            loss.backward(self._slope)
         self._optimiser.step()
         self._total.add_(loss.detach(), alpha=len(rows))

@@ -100,3 +100,13 @@ def test_cnn_learns(digits):
 def test_sklearn_backend_refuses_what_it_cannot_do():
     with pytest.raises(UsageError, match="backend=sklearn"):
         Downstream(kinds=["cnn"], backend="sklearn")
+
+
+def test_dropped_channels_are_whole_and_the_others_keep_the_mean():
+    torch.manual_seed(0)
+    layer, x = classifiers.ChannelDropout(0.25), torch.rand(400, 50, 2, 3) + 0.5
+    ratio = layer(x) / x
+    torch.testing.assert_close(ratio, ratio[:, :, :1, :1].expand_as(ratio))
+    assert set(ratio.mul(3).round().unique().tolist()) == {0.0, 4.0}  # zero or 1/(1 - p)
+    assert float(ratio.mean()) == pytest.approx(1, abs=5 * (1 / 3 / 20_000) ** 0.5)
+    assert torch.equal(layer.eval()(x), x)
