@@ -22,12 +22,14 @@ from collections.abc import Mapping
 
 import torch
 from torch import Tensor, nn
+from torch.nn.functional import mse_loss
 
 from dpot.methods.adaptation import AdaptationProblem, SourceThenAlign, Stage, public_batches, supervised
 from dpot.models.image_transport import ImageTransport
 from dpot.privacy import calibration
 from dpot.privacy.events import Gaussian
 from dpot.ranges import Count, NonNegativeInt, Positive, Probability
+from dpot.training.backward import weighted_backward
 from dpot.training.engine import Engine
 from dpot.training.samplers import FixedSize, ShuffledEpochs
 from dpot.training.sanitise import clip_rows
@@ -120,11 +122,14 @@ class SketchAlignment(SourceThenAlign):
         batches = FixedSize(len(problem.source), min(self.transport_batch, len(problem.source)), problem.random)
         optimizer = torch.optim.Adam(self._map.parameters(), lr=self.transport_rate)
 
+        backward = weighted_backward(problem.device, 1.0)
+
         def step() -> dict[str, Tensor]:
             rows = public.rows(self._map(batches.draw().rows(problem.source)))
             # E‖noisy - moments‖² is the noiseless distance plus a constant: the noise does not bias the fit
-            loss = (rows.mean(0) - mean).square().sum() + (rows.T @ rows / len(rows) - second).square().sum()
-            loss.backward()
+            loss = mse_loss(rows.mean(0), mean, reduction="sum")
+            loss = loss + mse_loss(rows.T @ rows / len(rows), second, reduction="sum")
+            backward(loss)
             optimizer.step()
             return {"loss": loss}
 

@@ -10,8 +10,11 @@ Since every feature has norm 1, replacing one of n records moves a mean embeddin
 
 from __future__ import annotations
 
+from typing import Any
+
 import torch
 from torch import Tensor
+from torch.autograd.function import once_differentiable
 from torch.nn.functional import mse_loss
 
 from dpot.errors import UsageError
@@ -50,8 +53,28 @@ def _waves(x: Tensor, frequencies: Tensor) -> Tensor:
         raise UsageError(
             f"frequencies for dimension {frequencies.shape[-1]} do not fit points of dimension {x.shape[-1]}"
         )
-    phase = x @ frequencies.T
-    return torch.cat((phase.cos(), phase.sin()), 1)
+    waves: Tensor = _CosSin.apply(x @ frequencies.T)
+    return waves
+
+
+class _CosSin(torch.autograd.Function):
+    """phase ↦ [cos(phase), sin(phase)]; each is the other's derivative, so that the backward pass computes none."""
+
+    @staticmethod
+    def forward(ctx: Any, phase: Tensor) -> Tensor:
+        half = phase.shape[1]
+        waves = phase.new_empty(len(phase), 2 * half)
+        torch.cos(phase, out=waves[:, :half])
+        torch.sin(phase, out=waves[:, half:])
+        ctx.save_for_backward(waves)
+        return waves
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: Any, slope: Tensor) -> Tensor:
+        (waves,) = ctx.saved_tensors
+        (cos, sin), (along_cos, along_sin) = waves.chunk(2, 1), slope.chunk(2, 1)
+        return torch.addcmul(cos * along_sin, sin, along_cos, value=-1)
 
 
 def mean_embedding(x: Tensor, frequencies: Tensor, labels: Tensor | None = None, classes: int | None = None) -> Tensor:

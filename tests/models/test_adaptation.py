@@ -81,3 +81,18 @@ def test_image_transport_begins_near_the_identity_and_shifts_as_told():
     before = (image[0, 0] + 1).sum(0)
     centre = float((columns * ink).sum() / ink.sum())
     assert centre == pytest.approx(float((columns * before).sum() / before.sum()) - 3, abs=0.05)
+
+
+def test_the_contrast_curve_is_a_power_times_a_gain_with_its_derivatives():
+    move, images = ImageTransport().double(), torch.rand(3, 1, 8, 8, dtype=torch.float64) * 2 - 1
+    with torch.no_grad():
+        for parameter, value in ((move.log_blur, -3.0), (move.log_gamma, 0.4), (move.log_gain, -0.3)):
+            parameter.fill_(value)
+    parameters = [move.log_gamma, move.log_gain]
+    plain = ((images + 1) / 2).clamp(min=1e-3) ** move.log_gamma.exp() * move.log_gain.exp()
+    expected = plain.clamp(0, 1) * 2 - 1
+    torch.testing.assert_close(move(images), expected)
+    slope = torch.rand_like(expected)
+    torch.testing.assert_close(
+        torch.autograd.grad(move(images), parameters, slope), torch.autograd.grad(expected, parameters, slope)
+    )
