@@ -53,7 +53,7 @@ from dpot.training.schedules import Cosine
 ROUNDING = 1 + 1e-9  # shares are split in double precision: a hair more noise keeps their sum within the budget
 CHUNK = 4096
 TEXTURE_KNOTS, TEXTURE_SHARE, TEXTURE_WEIGHT = 12, 0.05, 0.1  # weighed by their share against the first round's
-SYNTHETIC, SYNTHETIC_ON_CPU = 60_000, 5_000  # records that the second round's networks learn from
+SYNTHETIC, SYNTHETIC_ON_CPU = 60_000, 10_000  # records that the second round's networks learn from
 
 
 class Sketch(Method):

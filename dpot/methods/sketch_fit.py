@@ -32,7 +32,7 @@ from dpot.training.progress import Progress
 from dpot.training.schedules import Cosine
 from dpot.transport.directions import ImageShape
 
-PIECES_PER_STEP = 1400  # lines and planes; more than twice as many are looked at in parts
+PIECES_PER_STEP, PIECES_PER_STEP_ON_CPU = 1400, 350  # lines and planes; twice as many are looked at in parts
 KEEP_BACK = 32  # one line in so many is not fitted but watched
 CUMULATED = 0.2  # weight of the cumulated bins against 1 of the plain ones
 NETWORKS: tuple[Style, ...] = ("conv", "conv", "dense", "dense")
@@ -40,9 +40,9 @@ NETWORKS_ON_CPU: tuple[Style, ...] = ("conv", "dense")
 TABLE_NETWORKS: tuple[Style, ...] = ("dense", "dense", "dense")
 NETWORK_RATE, INPUT_NOISE = 2e-3, 0.1
 NETWORK_STEPS, NETWORK_BATCH = 720, 500
-NETWORK_STEPS_ON_CPU, NETWORK_BATCH_ON_CPU = 150, 100
+NETWORK_STEPS_ON_CPU, NETWORK_BATCH_ON_CPU = 300, 100
 MOST_HIDDEN = 256  # principal directions of the networks' hidden units that are kept
-STATISTICS_BATCHES = 30
+STATISTICS_BATCHES, STATISTICS_BATCH = 30, 320  # the latter at least
 
 
 @dataclass(frozen=True)
@@ -87,7 +87,8 @@ class Target:
 
     def _some(self, random: torch.Generator) -> Target:
         """What one step looks at."""
-        stride, device = self.layout.pieces // PIECES_PER_STEP, self.expected.device
+        device = self.expected.device
+        stride = self.layout.pieces // (PIECES_PER_STEP if device.type == "cuda" else PIECES_PER_STEP_ON_CPU)
         if stride < 2:
             return self
         first = torch.randint(stride, (), generator=random, device=device)
@@ -164,7 +165,9 @@ def settle_statistics(model: Generator, per_class: int, random: torch.Generator,
         layer.momentum = None  # a plain mean over the batches below
     was_training = model.training
     model.train()
-    labels = torch.arange(model.classes, device=device).repeat_interleave(per_class)
+    labels = torch.arange(model.classes, device=device).repeat_interleave(
+        max(per_class, STATISTICS_BATCH // model.classes)
+    )
     for _ in range(STATISTICS_BATCHES if device.type == "cuda" else STATISTICS_BATCHES // 3):
         model(model.code(len(labels), random, device), labels)
     for layer, momentum in zip(layers, kept, strict=True):

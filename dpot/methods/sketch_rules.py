@@ -19,7 +19,7 @@ MOST_LINES, LEAST_LINES = 4000, 48
 MOST_KNOTS, LEAST_KNOTS = 24, 4
 LOW_NOISE_KNOTS = 16  # from here on the noise is low: planes, fine directions, longer fits
 COUNT_PER_BIN = 3  # an average bin's count, in noise deviations: decides the number of knots
-BATCH = 1280  # generated records per step, all classes together
+BATCH, BATCH_ON_CPU = 1280, 64  # generated records per step, all classes together
 NORM_SHARE = 0.01
 
 
@@ -109,7 +109,7 @@ def _fit_sizes(classes: int, low_noise: bool, cuda: bool) -> tuple[int, int, int
     if cuda:
         per_class, steps = max(16, min(512, BATCH // classes)), (5000, 3000) if low_noise else (3500, 3000)
     else:
-        per_class, steps = max(8, min(64, 160 // classes)), (400, 200)
+        per_class, steps = max(4, BATCH_ON_CPU // classes), (4000, 2000)  # many small steps: minutes for 28×28
     return *steps, per_class // 2 * 2
 
 

@@ -48,7 +48,7 @@ class SketchDCGAN(Generator):
         width: Count | None = None,
         blocks: NonNegativeInt | None = None,
         normalised: bool = True,
-        subpixel: bool = False,
+        subpixel: bool | None = None,
     ) -> None:
         """normalised: the blocks too; subpixel: the last doubling makes the image itself, nothing is computed there."""
         super().__init__(code_size, classes, shape)
@@ -59,6 +59,8 @@ class SketchDCGAN(Generator):
             width = WIDTH_ON_GPU if cuda else WIDTH_ON_CPU
         if blocks is None:
             blocks = BLOCKS_ON_GPU if cuda else BLOCKS_ON_CPU
+        if subpixel is None:
+            subpixel = not cuda  # what is computed at full size is most of the time there
         widths = [max(2 * width >> i, width // 2, 1) for i in range(doublings + 1)]
         self.first = nn.Linear(code_size + classes, widths[0] * start * start, bias=False)
         self.start = (widths[0], start, start)

@@ -7,6 +7,7 @@ import json
 import logging
 import shutil
 import statistics
+import time
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, Literal
@@ -48,6 +49,20 @@ DIRECTIONS = 200
 LONGEST_NAME = 255  # bytes of a folder's name
 
 
+class Clock:
+    """How long each part of a run took."""
+
+    def __init__(self) -> None:
+        self.seconds: dict[str, float] = {}
+        self._began = time.perf_counter()
+
+    def tick(self, part: str) -> None:
+        """All since the last tick was `part`."""
+        now = time.perf_counter()
+        self.seconds[part] = round(now - self._began, 2)
+        self._began = now
+
+
 class Synthesize(Task):
     """Records, budget → synthetic records, labels, preview, release, statement, utility report."""
 
@@ -59,19 +74,23 @@ class Synthesize(Task):
         with Run(cfg) as run:
             source: Source = config.instantiate(cfg.dataset, "dataset")
             profile: Profile = config.instantiate(cfg.profile, "profile")
+            clock = Clock()
             data = _usable(source.load(cfg.data_root), profile)
+            clock.tick("reading")
             record = run.finished()
             if record is not None and record.provenance["data"]["checksum"] != data.checksum:
                 log.warning("the data have changed since this configuration was run: it is run again")
                 run.forget()
                 record = None
             if record is None:
-                record = self._synthesize(cfg, run, source, data, profile)
+                record = self._synthesize(cfg, run, source, data, profile, clock)
             else:
                 log.info("on record already: %s (rerun=true runs it again)", run.directory)
             return _answer(record, run.directory)
 
-    def _synthesize(self, cfg: DictConfig, run: Run, source: Source, data: Dataset, profile: Profile) -> Record:
+    def _synthesize(
+        self, cfg: DictConfig, run: Run, source: Source, data: Dataset, profile: Profile, clock: Clock
+    ) -> Record:
         coding = _coding(data)
         budget: Budget = config.instantiate(cfg.privacy, "privacy")
         method = config.instantiate(cfg.loss, "loss")
@@ -104,9 +123,11 @@ class Synthesize(Task):
             progress=Progress("auto"),
             name=f"{data.name} seed {cfg.seed}",
         )
+        clock.tick("release and fits")
         metrics: dict[str, Any] = {}
         if self.utility:
             metrics |= _utility(synthesizer, downstream, data, profile, cfg.seed)
+            clock.tick("utility report")
         outcome = synthesizer.outcome_
         metrics["classes"] = _class_facts(synthesizer)
         metrics["training"] = {
@@ -118,6 +139,8 @@ class Synthesize(Task):
         count = self.count or len(data.train)
         label = str(getattr(source, "label", None) or "label")
         files = _write(run.directory, synthesizer, data, written, count, metrics, label)
+        clock.tick("writing")
+        metrics["seconds"] = clock.seconds
         facts = {
             "name": data.name,
             "checksum": data.checksum,
@@ -323,7 +346,7 @@ def _report(metrics: dict[str, Any], data: Dataset) -> str:
 
 
 def _flat(metrics: dict[str, Any]) -> dict[str, float]:
-    scores = {name: value for name, value in metrics.items() if name not in ("training", "classes")}
+    scores = {name: value for name, value in metrics.items() if name not in ("training", "classes", "seconds")}
     return {name: float(value["mean"] if isinstance(value, dict) else value) for name, value in scores.items()}
 
 

@@ -175,7 +175,7 @@ def test_the_loss_of_some_lines_and_planes_is_the_whole_one_on_average(monkeypat
     records, weights = torch.rand(2, 2, 30, 7), torch.tensor([1.0, 0.5])
     random = torch.Generator().manual_seed(0)
     whole = float(target.loss(records, weights, random))
-    monkeypatch.setattr(sketch_fit, "PIECES_PER_STEP", 5)  # every third
+    monkeypatch.setattr(sketch_fit, "PIECES_PER_STEP_ON_CPU", 5)  # every third
     parts = {float(target.loss(records, weights, random)) for _ in range(60)}
     assert len(parts) == 3
     assert sum(parts) / 3 == pytest.approx(whole, rel=1e-5)

@@ -64,7 +64,8 @@ def test_a_folder_of_images_becomes_a_synthetic_folder(tmp_path: Path, photos: P
 
 def test_without_a_utility_report_nothing_is_computed_on_held_out_records(tmp_path: Path, photos: Path) -> None:
     record = synthesize(tmp_path, f"dataset.path={photos}", "dataset.size=8", "task.utility=false", "task.format=npz")
-    assert set(record["metrics"]) == {"classes", "training"}
+    assert set(record["metrics"]) == {"classes", "training", "seconds"}
+    assert set(record["metrics"]["seconds"]) == {"reading", "release and fits", "writing"}
     assert "utility" not in record["files"]
     assert "utility report" not in " ".join(record["privacy"]["not_covered"])
     with np.load(record["files"]["synthetic"]) as made:
