@@ -24,7 +24,9 @@ from dpot.privacy.sensitivity import Bound
 
 Release = Callable[[float], Event]
 
-_SMALLEST, _LARGEST = 1e-4, 1e7  # noise outside this is a slip of units
+_SMALLEST, _LARGEST = 1e-9, 1e7  # noise outside this is a slip of units
+_LONGEST = math.log(16)  # step of a bracket: far below the answer an accountant has numbers too large to compute
+_LOUD = 100.0  # beyond, a loss distribution of Laplace noise takes minutes and gains nothing over ε = 1/σ
 _TOLERANCE = 1e-9  # of log σ
 _MOST_STEPS = 1e12
 
@@ -72,6 +74,8 @@ def find_sigma(release: Release, steps: int, budget: Budget, pricing: Pricing | 
     if kinds == {Gaussian}:
         return least_sigma(own, epsilon)
     sigma = least_sigma(by_curve, epsilon)
+    if Laplace in kinds and epsilon > _LOUD:
+        return sigma
     if kinds <= {Gaussian, DiscreteGaussian, Laplace}:
         # integer and Laplace noise: the loss distribution, dear but tighter, settles what the curve bracketed
         gap = cache(lambda log_sigma: own(math.exp(log_sigma)) - epsilon)
@@ -175,19 +179,20 @@ def _secant(gap: Callable[[float], float], here: float, there: float) -> tuple[f
 
 
 def _bracket(gap: Callable[[float], float]) -> tuple[float, float]:
-    """log σ around the root, by doubling steps from σ = 1."""
+    """log σ around the root, by growing steps from σ = 1."""
     here, value, step = 0.0, gap(0.0), math.log(2)
-    while True:
+    while math.log(_SMALLEST) < here < math.log(_LARGEST):
         there = here + math.copysign(step, value)
-        if not math.log(_SMALLEST) < there < math.log(_LARGEST):
-            raise CalibrationFailed(
-                f"no sigma between {_SMALLEST:g} and {_LARGEST:g} meets this budget; "
-                "for sampled projections and a small epsilon try privacy.bound=sharp"
-            )
         other = gap(there)
         if (other > 0) != (value > 0):
             return min(here, there), max(here, there)
-        here, value, step = there, other, 2 * step
+        here, value, step = there, other, min(2 * step, _LONGEST)
+    if value > 0:
+        raise CalibrationFailed(
+            f"no sigma up to {_LARGEST:g} keeps this budget; "
+            "for sampled projections and a small epsilon try privacy.bound=sharp"
+        )
+    raise CalibrationFailed(f"even a sigma of {_SMALLEST:g} keeps this budget: it is too large to ask for noise")
 
 
 def _private_root(

@@ -2,6 +2,7 @@
 
 import math
 
+import mpmath
 import pytest
 
 from dpot.privacy.budget import Budget
@@ -133,3 +134,34 @@ def test_bad_input_has_a_name(steps: float) -> None:
     for wrong in ({"bound": "guess"}, {"conversion": "loose"}, {"mode": "brave"}):
         with pytest.raises(InvalidParameter):
             Budget(**wrong)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("epsilon", [1e3, 1e4, 1e6, 1e8])
+@pytest.mark.parametrize("steps", [1, 100])
+def test_a_large_budget_has_the_noise_of_the_closed_form(epsilon: float, steps: int) -> None:
+    """δ(ε) = Φ(1/2z - εz) - e^ε·Φ(-1/2z - εz) (Balle & Wang 2018), with z = σ/√steps, to 60 digits."""
+    delta = 1e-5
+
+    def exact(sigma: float) -> mpmath.mpf:
+        with mpmath.workdps(60):
+            z, e = mpmath.mpf(sigma) / mpmath.sqrt(steps), mpmath.mpf(epsilon)
+            tail = lambda x: mpmath.erfc(-x / mpmath.sqrt(2)) / 2  # noqa: E731
+            return tail(1 / (2 * z) - e * z) - mpmath.exp(e) * tail(-1 / (2 * z) - e * z)
+
+    sigma = find_sigma(Gaussian, steps, Budget(epsilon, delta))
+    assert exact(sigma) <= delta
+    assert exact(sigma * (1 - 1e-6)) > delta
+
+
+def test_large_budgets_are_found_for_other_noise_too() -> None:
+    assert find_sigma(Laplace, 1, Budget(1e4, 1e-5)) == pytest.approx(1e-4, rel=1e-3)
+    sampled = find_sigma(poisson, 1000, Budget(1e4, 1e-5))
+    assert find_epsilon(poisson(sampled), 1000, Budget(None, 1e-5)) <= 1e4
+    assert find_epsilon(poisson(sampled * (1 - 1e-6)), 1000, Budget(None, 1e-5)) > 1e4
+
+
+def test_a_budget_out_of_reach_says_in_which_direction() -> None:
+    with pytest.raises(CalibrationFailed, match="too large to ask for noise"):
+        least_sigma(lambda sigma: 0.0, 1.0)
+    with pytest.raises(CalibrationFailed, match="no sigma up to"):
+        least_sigma(lambda sigma: 2.0, 1.0)
