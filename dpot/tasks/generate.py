@@ -138,6 +138,8 @@ class Generate(Task):
         problem, data = one.problem, one.data
         metrics = self._evaluate(one)
         metrics["training"] = outcome.facts()
+        if one.method.private and self.protocol.reference == "train":
+            problem.ledger.note_uncovered(_measured_on_training_images(self.judged_on))
         statement = Statement.of(problem.ledger, problem.noise.record())
         files = _write_files(one, statement, *self._draw(one, 10 * problem.classes))
         one.tracker.finish(_flat(metrics))
@@ -218,6 +220,11 @@ def _images(data: Any, profile: Profile) -> Dataset:
     if not isinstance(data, Dataset) or data.kind != "images":
         raise UsageError(f"dataset={data.name}: task=generate needs a data set of images")
     return data.limited(profile.records) if profile.records else data
+
+
+def _measured_on_training_images(judged_on: str) -> str:
+    what = "the accuracies and the FID" if judged_on == "train" else "the FID"
+    return f"{what} in this record, which are measured on the private training images themselves, without noise"
 
 
 def _labels(data: Dataset, part: str = "train") -> Tensor:

@@ -126,3 +126,13 @@ def test_side_by_side_each_learns_what_it_learns_alone(tmp_path, monkeypatch):
         assert kept["provenance"]["finished"] == other["provenance"]["finished"]
     assert together[0]["metrics"]["mlp"] != together[1]["metrics"]["mlp"]
     assert not list(tmp_path.rglob("*.dpot"))
+
+
+@pytest.mark.parametrize(
+    ("override", "disclosed"),
+    [("task.judged_on=train", "the accuracies and the FID"), ("task.fid_reference=train", "the FID"), ("seed=0", None)],
+)
+def test_what_is_measured_on_the_private_images_is_said_to_be_outside_the_epsilon(tmp_path, override, disclosed):
+    privacy = generate(tmp_path, *METHODS["dp_merf"], override)["privacy"]
+    outside = [what for what in privacy["not_covered"] if "private training images themselves" in what]
+    assert [what.split(" in this record")[0] for what in outside] == ([disclosed] if disclosed else [])
