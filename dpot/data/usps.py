@@ -9,6 +9,7 @@ from typing import ClassVar, Literal
 
 import numpy as np
 
+from dpot.data.base import join_notes
 from dpot.data.cache import Builder
 from dpot.data.download import Remote
 from dpot.data.files import Layout, Wanted, check_file, refuse
@@ -16,6 +17,7 @@ from dpot.data.formats import check_image_values, check_labels, read_npz
 from dpot.data.images import resize_array
 from dpot.data.source import Facts, FileSource, Known
 from dpot.data.splits import hold_out
+from dpot.errors import UsageError
 from dpot.ranges import Count
 
 STANDARD = (7291, 2007)
@@ -27,7 +29,9 @@ class USPS(FileSource):
 
     The papers' partition comes with CoGAN's file (a pickle, never loaded here) and follows no public rule;
     ours holds out the 1860 positions of smallest hash (dpot/data/splits.py), standard train before test.
-    size enlarges the 16×16 scans bilinearly; the papers work at 28.
+    size enlarges the 16×16 scans bilinearly; the papers work at 28. A scan fills the image unless digits says how
+    wide it is to be, in the middle of an empty frame: MNIST's digits are 20 wide in 28. How CoGAN's file frames them is
+    not known here.
     """
 
     name = "usps"
@@ -44,13 +48,18 @@ class USPS(FileSource):
         split: Literal["papers", "standard"] = "papers",
         limit: Count | None = None,
         limit_test: Count | None = None,
+        digits: Count | None = None,
     ) -> None:
         super().__init__(limit, limit_test)
         self.size = size
         self.split = split
+        self.digits = digits or size
+        if self.digits > size:
+            raise UsageError(f"digits={digits}: wider than the image, size={size}")
 
     def options(self) -> dict[str, object]:
-        return {"size": self.size, "split": self.split}
+        framed = {"digits": self.digits} if self.digits != self.size else {}  # else what is cached already
+        return {"size": self.size, "split": self.split, **framed}
 
     def layouts(self) -> tuple[Layout, ...]:
         return (
@@ -75,9 +84,11 @@ class USPS(FileSource):
             x, y = (np.concatenate(both) for both in zip(*parts, strict=True))
             parts = [(x[rows], y[rows]) for rows in hold_out(len(x), PAPERS_TEST)]
         for part, (x, y) in zip(("train", "test"), parts, strict=True):
-            builder.put(f"{part}_x", resize_array(x[:, None], self.size))
+            builder.put(f"{part}_x", framed(resize_array(x[:, None], self.digits), self.size))
             builder.put(f"{part}_y", y)
         note = "7438/1860 split by a public hash, not CoGAN's partition" if self.split == "papers" else ""
+        if self.digits != self.size:
+            note = join_notes(note, f"digits {self.digits} wide in a frame of {self.size}")
         return Facts(
             10,
             "images",
@@ -85,6 +96,13 @@ class USPS(FileSource):
             comparable=self.split == "papers" and self.size == 28,
             class_names=tuple("0123456789"),
         )
+
+
+def framed(images: np.ndarray, size: int) -> np.ndarray:
+    """N×C×h×w in the middle of size×size images whose border is empty (0)."""
+    before = [(size - side) // 2 for side in images.shape[2:]]
+    borders = [(b, size - side - b) for b, side in zip(before, images.shape[2:], strict=True)]
+    return np.pad(images, [(0, 0), (0, 0), *borders])
 
 
 def read_usps_npz(path: Path) -> list[tuple[np.ndarray, np.ndarray]]:

@@ -90,19 +90,26 @@ def digit_network(classes: int = 10) -> Network:
     return Network(features, head, 320)
 
 
-def feature_network(inputs: int, classes: int, hidden: int = 100, width: int = 50) -> Network:
-    """Two fully connected layers on ready-made features, and a head with one hidden layer as wide as g's output."""
-    features = nn.Sequential(nn.Linear(inputs, hidden), nn.ReLU(), nn.Linear(hidden, width), nn.ReLU())
-    head = nn.Sequential(nn.Linear(width, width), nn.ReLU(), nn.Linear(width, classes))
+def feature_network(inputs: int, classes: int, hidden: int = 100, width: int = 50, dropout: float = 0.0) -> Network:
+    """Two fully connected layers on ready-made features, and a head with one hidden layer as wide as g's output.
+
+    dropout: in the hidden layers of g and of the head, where the network for digits has it. Not published for these.
+    """
+
+    def relu() -> list[nn.Module]:
+        return [nn.ReLU(), nn.Dropout(dropout)] if dropout else [nn.ReLU()]
+
+    features = nn.Sequential(nn.Linear(inputs, hidden), *relu(), nn.Linear(hidden, width), nn.ReLU())
+    head = nn.Sequential(nn.Linear(width, width), *relu(), nn.Linear(width, classes))
     return Network(features, head, width)
 
 
-def network_for(shape: tuple[int, ...], classes: int, width: int = 50) -> Network:
-    """The network of a data set: by the shape of its records."""
+def network_for(shape: tuple[int, ...], classes: int, width: int = 50, dropout: float = 0.0) -> Network:
+    """The network of a data set: by the shape of its records. Width and dropout are those of feature networks."""
     if shape == (1, 28, 28):
         return digit_network(classes)
     if len(shape) == 1:
-        return feature_network(shape[0], classes, width=width)
+        return feature_network(shape[0], classes, width=width, dropout=dropout)
     raise UsageError(f"no network for records of shape {shape}: task=adapt takes 1×28×28 images or feature vectors")
 
 

@@ -31,7 +31,7 @@ from dpot.privacy.ledger import Ledger
 from dpot.privacy.noise import NoiseSource
 from dpot.privacy.statement import Statement
 from dpot.profiles import Profile
-from dpot.ranges import Count
+from dpot.ranges import Count, Fraction
 from dpot.record import Record, Run, write_atomically
 from dpot.reporting.features import feature_picture
 from dpot.tasks.base import Answer, Task
@@ -79,8 +79,15 @@ class Training:
 class Adapt(Task):
     """Source, target, method, budget → a network for the target, its accuracy, a picture, a statement."""
 
-    def __init__(self, width: Count = 50, picture: Literal["pca", "tsne", "none"] = "pca", points: Count = 300) -> None:
-        self.width, self.picture, self.points = width, picture, points
+    def __init__(
+        self,
+        width: Count = 50,
+        picture: Literal["pca", "tsne", "none"] = "pca",
+        points: Count = 300,
+        dropout: Fraction = 0.0,
+    ) -> None:
+        """`dropout` of networks on ready-made features; digits have theirs. `+task.dropout=0.5` sets it."""
+        self.width, self.picture, self.points, self.dropout = width, picture, points, dropout
 
     def run(self, cfg: DictConfig) -> Answer:
         """Train and evaluate, or give the record of this configuration if there is one."""
@@ -113,7 +120,8 @@ class Adapt(Task):
             log.info("on record already: %s (rerun=true runs it again)", run.directory)
             return record
         torch.manual_seed(cfg.seed)
-        network = network_for(data.pair.source.shape, data.pair.source.classes, self.width).to(device)
+        shape, classes = data.pair.source.shape, data.pair.source.classes
+        network = network_for(shape, classes, self.width, self.dropout).to(device)
         problem = AdaptationProblem(
             source=data.source,
             labels=data.labels,

@@ -11,7 +11,7 @@ import pytest
 import torch
 
 from dpot.data.usps import USPS, read_libsvm
-from dpot.errors import DataError
+from dpot.errors import DataError, UsageError
 
 
 def write_npz(path: Path, **changed: np.ndarray) -> dict[str, np.ndarray]:
@@ -60,6 +60,31 @@ def test_enlarged_to_28(tmp_path: Path) -> None:
     torch.testing.assert_close(data.train.x, torch.full((7291, 1, 28, 28), 0.25))  # interpolation keeps constants
     assert data.test.x.min() >= 0
     assert data.test.x.max() <= 1
+
+
+def test_framed_as_mnist_is(tmp_path: Path) -> None:
+    """The same scans in the middle of an empty frame: with digits=16 not a pixel of them changes."""
+    arrays = write_npz(tmp_path / "usps" / "usps.npz")
+    data = USPS(split="standard", digits=16).load(tmp_path)
+    x = data.train.x[:, 0].numpy()
+    assert x.shape == (7291, 28, 28)
+    assert (x[:, 6:22, 6:22] == arrays["x_train"]).all()
+    assert x.sum() == pytest.approx(arrays["x_train"].sum(), rel=1e-4)  # nothing outside
+    assert "16 wide" in data.note
+    odd = USPS(split="standard", digits=21).load(tmp_path).train.x[:, 0]
+    drawn = odd.sum(0) > 0
+    assert drawn.any(0).nonzero().flatten().tolist() == list(range(3, 24))
+    assert drawn.any(1).nonzero().flatten().tolist() == list(range(3, 24))
+    with pytest.raises(UsageError, match="digits=29"):
+        USPS(digits=29)
+
+
+def test_digits_as_wide_as_the_image_are_the_default(tmp_path: Path) -> None:
+    write_npz(tmp_path / "usps" / "usps.npz")
+    one, other = (USPS(digits=digits).load(tmp_path) for digits in (None, 28))
+    assert torch.equal(one.train.x, other.train.x)
+    assert one.note == other.note
+    assert USPS().options() == {"size": 28, "split": "papers"}  # the key of what is cached
 
 
 @pytest.mark.parametrize(

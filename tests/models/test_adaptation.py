@@ -32,6 +32,20 @@ def test_ready_made_features_go_through_100_and_50():
         network_for((3, 32, 32), 10)
 
 
+def test_dropout_on_ready_made_features_is_off_by_default_and_while_measuring():
+    def layers(network: nn.Module) -> list[float]:
+        return [layer.p for layer in network.modules() if isinstance(layer, nn.Dropout)]
+
+    assert layers(network_for((2048,), 31)) == []
+    network = network_for((2048,), 31, dropout=0.5)
+    assert layers(network) == [0.5, 0.5]  # one in g, one in the head
+    plain = network_for((2048,), 31)
+    plain.load_state_dict(dict(zip(plain.state_dict(), network.state_dict().values(), strict=True)))
+    x = torch.randn(3, 2048)
+    assert torch.equal(network.eval()(x), plain(x))
+    assert not torch.equal(network.train()(x), plain(x))
+
+
 def test_unfolded_convolution_is_the_convolution():
     layer = Convolution(3, 4, 5).double()
     x = torch.randn(2, 3, 11, 9, dtype=torch.float64, requires_grad=True)
