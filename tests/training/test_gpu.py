@@ -196,7 +196,9 @@ def test_samplers_draw_on_the_device_inside_a_capture(kind: str) -> None:
             return {"most": once.max(), "rows": once.sum()}
 
         tensors = {"taken": taken} | getattr(sampler, "tensors", {})
-        outcome = measuring(step, {"sampling": generator}, tensors=tensors, steps=200, mode=mode).run()
+        epochs = {sampler.steps_per_epoch: sampler.reshuffle} if isinstance(sampler, ShuffledEpochs) else {}
+        engine = measuring(step, {"sampling": generator}, tensors=tensors, every=epochs, steps=200, mode=mode)
+        outcome = engine.run()
         assert outcome.mode == mode
         assert all(row["most"] <= 1 for row in outcome.history)  # no record twice
         if kind != "poisson":
@@ -226,16 +228,16 @@ def test_the_fused_draw_is_that_of_plain_torch(populations: list[int], batch: in
 def test_nothing_synchronises_inside_the_loop() -> None:
     one = toy()
     one.engine.prepare()
-    one.engine.open(20)
+    one.engine.open(8)  # an epoch
     runner = choose("graph", [one.engine])
     runner.run(1)
     torch.cuda.set_sync_debug_mode("error")
     try:
-        runner.run(19)
+        runner.run(7)
     finally:
         torch.cuda.set_sync_debug_mode("default")
-    one.engine.close(20)
-    assert one.engine.finish().steps == 20
+    one.engine.close(8)
+    assert one.engine.finish().steps == 8
 
 
 def failing_toys(fault: Callable[[Tensor], Any], mode: str) -> Toy:
