@@ -20,7 +20,7 @@ from dpot.methods.sketch_textures import Pooled, TextureMap
 from dpot.models.feature_network import FeatureNetwork
 from dpot.record import write_atomically
 
-VERSION = 1
+VERSION = 2
 CERTAIN = 3  # deviations
 
 

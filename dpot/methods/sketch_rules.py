@@ -17,9 +17,15 @@ from dpot.methods.sketch_features import Layout
 
 MOST_LINES, LEAST_LINES = 4000, 48
 MOST_KNOTS, LEAST_KNOTS = 24, 4
-LOW_NOISE_KNOTS = 16  # from here on the noise is low: planes, fine directions, longer fits
+LOW_NOISE_KNOTS = 16  # from here on the noise is low: planes, fine directions
 COUNT_PER_BIN = 3  # an average bin's count, in noise deviations: decides the number of knots
 BATCH, BATCH_ON_CPU = 1280, 64  # generated records per step, all classes together
+STEPS, MOST_STEPS, LEAST_STEPS = (
+    (44, 38),
+    (5000, 3000),
+    500,
+)  # of the two fits: by √signal, within bounds
+STEPS_ON_CPU = (4000, 2000)  # many small steps: minutes for 28×28
 NORM_SHARE = 0.01
 
 
@@ -36,6 +42,7 @@ class Plan:
     second_steps: int
     per_class: int
     low_noise: bool
+    signal: float
     texture_share: float = 0.0
     learned_rounds: int = 1  # after the first; second_share is theirs together
 
@@ -56,7 +63,7 @@ class Plan:
 
     def adapted(self, classes: int, cuda: bool) -> Plan:
         """The same plan with the fits as long as this device allows."""
-        steps, second_steps, per_class = _fit_sizes(classes, self.low_noise, cuda)
+        steps, second_steps, per_class = _fit_sizes(classes, self.signal, cuda)
         return replace(self, steps=steps, second_steps=second_steps, per_class=per_class)
 
     def count_deviation(self, mu: float) -> float:
@@ -72,8 +79,9 @@ def plan(records: int, classes: int, mu: float, images: bool, rounds: int = 2, c
     """The settings for so many records in so many classes at a total μ.
 
     Lines: 0.6 per unit of signal, at most 4000. Knots: so many that an average bin holds 3 noise deviations. Where
-    that makes 16 or more, the noise is low: some planes are added and fits are longer. The second round, on features
-    learned from the first round's synthetic records, needs labels to learn from.
+    that makes 16 or more, the noise is low and some planes are added. Steps: by the root of the signal, for a longer
+    fit learns more of the noise. The second round, on features learned from the first round's synthetic records, needs
+    labels to learn from.
     """
     signal = mu * records / classes
     lines = round(min(MOST_LINES, max(LEAST_LINES, 0.6 * signal)))
@@ -89,7 +97,7 @@ def plan(records: int, classes: int, mu: float, images: bool, rounds: int = 2, c
     second_layout = Layout(
         second, _knots(second, signal * math.sqrt(second_share / learned_rounds if learned_rounds else 1))
     )
-    steps, second_steps, per_class = _fit_sizes(classes, low_noise, cuda)
+    steps, second_steps, per_class = _fit_sizes(classes, signal, cuda)
     return Plan(
         norm_share=NORM_SHARE,
         moment_share=moment_share,
@@ -100,17 +108,20 @@ def plan(records: int, classes: int, mu: float, images: bool, rounds: int = 2, c
         second_steps=second_steps,
         per_class=per_class,
         low_noise=low_noise,
+        signal=signal,
         learned_rounds=learned_rounds,
     )
 
 
-def _fit_sizes(classes: int, low_noise: bool, cuda: bool) -> tuple[int, int, int]:
+def _fit_sizes(classes: int, signal: float, cuda: bool) -> tuple[int, int, int]:
     """(steps of the first fit, of the second, generated records per class and step)."""
     if cuda:
-        per_class, steps = max(16, min(512, BATCH // classes)), (5000, 3000) if low_noise else (3500, 3000)
+        per_class = max(16, min(512, BATCH // classes))
+        wanted = (round(factor * math.sqrt(signal)) for factor in STEPS)
+        first, second = (max(LEAST_STEPS, min(most, n)) for most, n in zip(MOST_STEPS, wanted, strict=True))
     else:
-        per_class, steps = max(4, BATCH_ON_CPU // classes), (4000, 2000)  # many small steps: minutes for 28×28
-    return *steps, per_class // 2 * 2
+        per_class, (first, second) = max(4, BATCH_ON_CPU // classes), STEPS_ON_CPU
+    return first, second, per_class // 2 * 2
 
 
 def _knots(pieces: int, signal: float) -> int:

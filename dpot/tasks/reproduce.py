@@ -24,7 +24,7 @@ from rich.table import Table
 
 from dpot import config
 from dpot.errors import DataError, DpotError, UsageError
-from dpot.ranges import Count
+from dpot.ranges import Count, NonNegativeInt
 from dpot.record import RECORD, Record, Run, code_fingerprint, write_atomically
 from dpot.reporting import compare, pictures, sheets, store, tables
 from dpot.tasks.base import Answer, Task
@@ -65,8 +65,10 @@ class Reproduce(Task):
         together: Count | None = None,
         datasets: Sequence[str] | None = None,
         columns: Sequence[str] | None = None,
+        seeds: Sequence[NonNegativeInt] | None = None,
     ) -> None:
         self.dry_run, self.all, self.rows, self.launcher, self.demo = dry_run, all, rows, launcher, demo
+        self.seeds = seeds
         self.together, self.datasets, self.columns = together, datasets, columns
 
     def run(self, cfg: DictConfig) -> Answer:
@@ -188,7 +190,7 @@ class Reproduce(Task):
         if rows is not None and self.rows is None:
             log.info("profile=%s runs only %s (task.rows= chooses others)", name, ", ".join(rows))
         for run in sheet.runs(cfg.profile.seeds, demo, name in SMALL, name):
-            if rows is not None and run.row not in rows:
+            if (rows is not None and run.row not in rows) or (self.seeds is not None and run.seed not in self.seeds):
                 continue
             if run.overrides not in composed:
                 composed[run.overrides] = _compose([*run.overrides, f"profile={name}"])
@@ -206,6 +208,8 @@ class Reproduce(Task):
             record = Record.load(directory) if (directory / RECORD).exists() else None
             stale = record is not None and record.provenance["fingerprint"]["code"] != code_fingerprint(own)
             planned.append(Planned(run, own, directory, None if cfg.rerun else record, stale, demo))
+        if self.seeds is not None and not planned:
+            raise UsageError(f"task.seeds={list(self.seeds)}: nothing is run with these (profile.seeds= says how many)")
         return planned
 
     def _work(self, sheet: sheets.Sheet, due: list[Planned], cfg: DictConfig) -> list[dict[str, Any]]:

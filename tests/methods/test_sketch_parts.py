@@ -47,9 +47,10 @@ def test_every_plan_is_within_its_bounds(n: int, c: int, mu: float, images: bool
 
 @settings(max_examples=100, deadline=None)
 @given(sizes, classes, mus, st.floats(1, 100))
-def test_more_signal_never_means_fewer_lines(n: int, c: int, mu: float, factor: float) -> None:
+def test_more_signal_never_means_fewer_lines_or_steps(n: int, c: int, mu: float, factor: float) -> None:
     little, much = plan(n, c, mu, True), plan(n, c, mu * factor, True)
     assert much.layout.lines >= little.layout.lines
+    assert (much.steps, much.second_steps) >= (little.steps, little.second_steps)
     assert much.low_noise or not little.low_noise
     assert much.count_deviation(mu * factor) <= little.count_deviation(mu) * (1 + 1e-9)
 
@@ -206,7 +207,7 @@ def test_files_that_are_no_release_are_refused_by_name(tmp_path: Path) -> None:
     save_file({"x": torch.ones(2)}, tmp_path / "empty", metadata={"sketch": "{}"})
     (tmp_path / "cut").write_bytes(blob[: len(blob) // 2])
     (tmp_path / "noise").write_bytes(b"\x07" * 500)
-    (tmp_path / "newer").write_bytes(blob.replace(b'\\"version\\": 1', b'\\"version\\": 9'))
+    (tmp_path / "newer").write_bytes(blob.replace(b'\\"version\\": 2', b'\\"version\\": 9'))
     for name in ("other", "empty", "cut", "noise", "newer", "missing"):
         with pytest.raises(DataError, match=name):
             Release.load(tmp_path / name)

@@ -9,6 +9,7 @@ import time
 
 import pytest
 
+from dpot.errors import UsageError
 from dpot.launch import compose_config, run
 from dpot.reporting import sheets
 from dpot.tasks.reproduce import Reproduce
@@ -142,3 +143,14 @@ def test_a_sheet_sets_the_steps_of_the_quick_profile_and_the_user_has_the_last_w
     assert [item.run.row for item in planned] == ["Adam 1e-3", "RMSprop 1e-3"]  # those the sheet names for a CPU
     chosen = Reproduce(rows=["SGD 1e-6"]).plan(sheets.load("dp_sinkhorn", "4a", "figure"), cfg, demo=True)
     assert [item.run.row for item in chosen] == ["SGD 1e-6"]
+
+
+def test_chosen_seeds_are_the_only_ones_run(tmp_path):
+    cfg = compose_config(["task=reproduce", "paper=dp_swd", "table=2", "profile=paper", f"output_root={tmp_path}"])
+    sheet = sheets.load("dp_swd", "2", "table")
+    everything = Reproduce().plan(sheet, cfg, demo=False)
+    chosen = Reproduce(seeds=[1, 3]).plan(sheet, cfg, demo=False)
+    assert [item.directory for item in chosen] == [item.directory for item in everything if item.run.seed in (1, 3)]
+    assert {item.run.seed for item in chosen} == {1, 3}
+    with pytest.raises(UsageError, match="seeds"):
+        Reproduce(seeds=[99]).plan(sheet, cfg, demo=False)
