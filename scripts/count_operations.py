@@ -12,6 +12,7 @@ from __future__ import annotations
 import argparse
 import sys
 from collections import Counter
+from contextlib import nullcontext
 from functools import partial
 from types import SimpleNamespace
 from typing import Any
@@ -142,14 +143,15 @@ def of_classifier(name: str) -> Counter[str]:
     x, y, random = torch.rand(500, 784), torch.arange(500) % 10, torch.Generator()
     COUNT.found.clear()
     if name == "MLP":
-        classifiers.multilayer_perceptron(x, y, 10, random, max_epochs=1)
+        fit = classifiers.multilayer_perceptron(x, y, 10, random, max_epochs=1)
     elif name == "CNN":
         network = classifiers.SmallCNN((1, 28, 28), 10)
         adam = torch.optim.Adam(network.parameters())
-        classifiers.train_with_patience(network, adam, x, y, random, batch=100, max_epochs=1, patience=1)
+        fit = classifiers.train_with_patience(network, adam, x, y, random, batch=100, max_epochs=1, patience=1)
     else:
-        with COUNT:
-            classifiers.logistic_regression(x, y, 10, max_iter=10)
+        fit = classifiers.logistic_regression(x, y, 10, max_iter=10)
+    with COUNT if name.startswith("logistic") else nullcontext():
+        stepping.side_by_side([fit], x.device)
     return COUNT.found.copy()
 
 

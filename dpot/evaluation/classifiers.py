@@ -1,8 +1,8 @@
 """The classifiers that judge synthetic data: trained on it, tested on real images.
 
-Each is one function (x, y, classes, generator) → predict, on whichever device x lies, so that 60,000 samples
-take seconds on a GPU. Where a protocol was published with scikit-learn, the same objective and stopping rule are
-used here; tests hold them against scikit-learn itself.
+Each is one function (x, y, classes, generator) → a fit that ends in `predict` (stepping.side_by_side runs it), on
+whichever device x lies, so that 60,000 samples take seconds on a GPU. Where a protocol was published with
+scikit-learn, the same objective and stopping rule are used here; tests hold them against scikit-learn itself.
 """
 
 from __future__ import annotations
@@ -16,41 +16,31 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from dpot.evaluation.stepping import Epochs
+from dpot.evaluation.lbfgs import minimise
+from dpot.evaluation.stepping import Epochs, Fit, settled
 
 Predict = Callable[[Tensor], Tensor]
 
 
 def logistic_regression(
     x: Tensor, y: Tensor, classes: int, *, C: float = 1.0, max_iter: int = 5000, tolerance: float = 1e-4
-) -> Predict:
+) -> Fit[Predict]:
     """Multinomial logistic regression with an L2 penalty, by L-BFGS.
 
     min_W  1/n Σ log-loss(x_i, y_i)  +  ‖W‖² / (2 C n),   intercept free:
     scikit-learn's LogisticRegression(C, max_iter, solver="lbfgs"). The problem is convex, so the optimum is the
     same whoever finds it; the stopping rule max|gradient| ≤ tolerance is scikit-learn's default too.
     """
-    n = len(x)
-    weight = torch.zeros(classes, x.shape[1], dtype=x.dtype, device=x.device, requires_grad=True)
-    bias = torch.zeros(classes, dtype=x.dtype, device=x.device, requires_grad=True)
-    optimiser = torch.optim.LBFGS(
-        [weight, bias],
-        max_iter=max_iter,
-        max_eval=2 * max_iter,
-        history_size=10,
-        tolerance_grad=tolerance,
-        tolerance_change=0.0,
-        line_search_fn="strong_wolfe",
-    )
+    n, features = x.shape
+    weights = torch.zeros(classes * (features + 1), dtype=x.dtype, device=x.device)
 
-    def objective() -> Tensor:
-        optimiser.zero_grad()
-        loss = F.cross_entropy(x @ weight.T + bias, y) + weight.square().sum() / (2 * C * n)
-        loss.backward()
-        return loss
+    def loss(flat: Tensor) -> Tensor:
+        weight, bias = flat[: classes * features].view(classes, features), flat[classes * features :]
+        return F.cross_entropy(F.linear(x, weight, bias), y) + weight.square().sum() / (2 * C * n)
 
-    optimiser.step(objective)
-    return lambda new: (new @ weight.detach().T + bias.detach()).argmax(1)
+    best = yield from minimise(loss, weights, max_iter=max_iter, tolerance=tolerance)
+    weight, bias = best[: classes * features].view(classes, features), best[classes * features :]
+    return lambda new: F.linear(new, weight, bias).argmax(1)
 
 
 def multilayer_perceptron(
@@ -65,7 +55,7 @@ def multilayer_perceptron(
     max_epochs: int = 200,
     tolerance: float = 1e-4,
     patience: int = 10,
-) -> Predict:
+) -> Fit[Predict]:
     """One hidden layer of ReLUs by Adam: the objective and stopping rule of scikit-learn's MLPClassifier defaults.
 
     Glorot-uniform weights, penalty α/2·‖W‖²/batch, stop when the epoch's training loss has not improved by
@@ -94,7 +84,7 @@ def multilayer_perceptron(
     epochs = Epochs(loss, adam(parameters, 1e-3, device), min(batch, n), device)
     best, waited = math.inf, 0
     for _ in range(max_epochs):
-        mean = epochs.run(torch.randperm(n, generator=generator, device=device))
+        mean = yield from epochs.run(torch.randperm(n, generator=generator, device=device))
         waited = 0 if mean < best - tolerance else waited + 1
         best = min(best, mean)
         if waited > patience:
@@ -113,7 +103,7 @@ def train_with_patience(
     max_epochs: int,
     patience: int,
     hold_out: float = 0.1,
-) -> Predict:
+) -> Fit[Predict]:
     """Train, keep the epoch with the best accuracy on a held-out part of the *synthetic* data (DP-Sinkhorn)."""
     order = torch.randperm(len(x), generator=generator, device=x.device)
     held = max(1, int(hold_out * len(x)))
@@ -126,8 +116,10 @@ def train_with_patience(
     epochs = Epochs(loss, optimiser, min(batch, len(rows_in)), x.device, fast=True)
     for _ in range(max_epochs):
         network.train()
-        epochs.run(rows_in[torch.randperm(len(rows_in), generator=generator, device=x.device)])
-        accuracy = float((predict(network)(held_x) == held_y).float().mean())
+        yield from epochs.run(rows_in[torch.randperm(len(rows_in), generator=generator, device=x.device)])
+        right = (predict(network)(held_x) == held_y).float().mean()
+        yield from settled(x.device)
+        accuracy = float(right)
         if accuracy > best:
             best, waited, kept = accuracy, 0, copy.deepcopy(network.state_dict())
         else:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Literal
 
 import torch
@@ -10,10 +10,12 @@ from torch import Tensor, nn
 
 from dpot.errors import UsageError
 from dpot.evaluation import classifiers
+from dpot.evaluation.stepping import Fit, side_by_side
 from dpot.ranges import Count
 
 Kind = Literal["logreg", "mlp", "cnn"]
 Draw = Callable[[int], tuple[Tensor, Tensor]]
+Accuracies = dict[str, list[float]]
 
 
 class Downstream:
@@ -36,18 +38,27 @@ class Downstream:
         if backend == "sklearn" and (protocol == "sinkhorn" or "cnn" in kinds):
             raise UsageError("classifier.backend=sklearn has no CNN and no patience: use protocol=merf without cnn")
 
-    def evaluate(self, draw: Draw, test_x: Tensor, test_y: Tensor, classes: int, seed: int) -> dict[str, list[float]]:
+    def evaluate(self, draw: Draw, test_x: Tensor, test_y: Tensor, classes: int, seed: int) -> Accuracies:
         """Accuracies in % per classifier, one per pass; each pass draws its own samples."""
+        return self.gather(side_by_side(self.exams(draw, test_x, test_y, classes, seed), test_x.device))
+
+    def exams(self, draw: Draw, test_x: Tensor, test_y: Tensor, classes: int, seed: int) -> Iterator[Fit[float]]:
+        """A training and its accuracy for each pass and classifier; a pass's samples are drawn when it is asked for."""
         shape = tuple(test_x.shape[1:])
-        accuracies: dict[str, list[float]] = {kind: [] for kind in self.kinds}
         for index in range(self.passes if self.kinds else 0):
             x, y = draw(self.samples)
-            generator = torch.Generator(x.device).manual_seed(1000 * seed + index)
             for kind in self.kinds:
-                predict = self._fit(kind, x.flatten(1), y, classes, shape, generator)
-                correct = predict(test_x.flatten(1)) == test_y
-                accuracies[kind].append(100 * float(correct.float().mean()))
-        return accuracies
+                generator = torch.Generator(x.device).manual_seed(1000 * seed + index)
+                yield self._exam(self._fit(kind, x.flatten(1), y, classes, shape, generator), test_x, test_y)
+
+    def gather(self, results: Sequence[float]) -> Accuracies:
+        """What the exams gave, in their order, by classifier."""
+        return {kind: list(results[i :: len(self.kinds)]) for i, kind in enumerate(self.kinds)}
+
+    def _exam(self, fit: Fit[classifiers.Predict], test_x: Tensor, test_y: Tensor) -> Fit[float]:
+        predict = yield from fit
+        correct = predict(test_x.flatten(1)) == test_y
+        return 100 * float(correct.float().mean())
 
     def _fit(
         self,
@@ -57,23 +68,25 @@ class Downstream:
         classes: int,
         shape: tuple[int, ...],
         generator: torch.Generator,
-    ) -> classifiers.Predict:
+    ) -> Fit[classifiers.Predict]:
+        seed = generator.initial_seed()
         if self.backend == "sklearn":
-            return _sklearn(kind, x, y, int(generator.initial_seed()))
+            return _sklearn(kind, x, y, seed)
         if self.protocol != "sinkhorn" and kind == "logreg":
-            return classifiers.logistic_regression(x, y, classes)
+            return (yield from classifiers.logistic_regression(x, y, classes))
         if self.protocol != "sinkhorn" and kind == "mlp":
-            return classifiers.multilayer_perceptron(x, y, classes, generator)
-        with torch.random.fork_rng([x.device] if x.device.type == "cuda" else []):
-            torch.manual_seed(generator.initial_seed())
-            if self.protocol == "sinkhorn":
-                network, optimiser, patience = _sinkhorn_network(kind, x.shape[1], shape, classes, x.device)
-            else:  # GS-WGAN's CNN: its optimiser was not published; Adam's defaults and a short patience
-                network = classifiers.SmallCNN(shape, classes).to(x.device)  # type: ignore[arg-type]
-                optimiser, patience = classifiers.adam(network.parameters(), 1e-3, x.device), 5
-            return classifiers.train_with_patience(
+            return (yield from classifiers.multilayer_perceptron(x, y, classes, generator))
+        torch.manual_seed(seed)  # the network's weights, dropout
+        if self.protocol == "sinkhorn":
+            network, optimiser, patience = _sinkhorn_network(kind, x.shape[1], shape, classes, x.device)
+        else:  # GS-WGAN's CNN: its optimiser was not published; Adam's defaults and a short patience
+            network = classifiers.SmallCNN(shape, classes).to(x.device)  # type: ignore[arg-type]
+            optimiser, patience = classifiers.adam(network.parameters(), 1e-3, x.device), 5
+        return (
+            yield from classifiers.train_with_patience(
                 network, optimiser, x, y, generator, batch=128, max_epochs=300, patience=patience
             )
+        )
 
 
 def _sinkhorn_network(

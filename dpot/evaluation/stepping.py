@@ -1,23 +1,129 @@
-"""Epochs of small optimiser steps; on a GPU a step is captured once and replayed.
+"""Small trainings side by side: on a GPU each on a stream of its own, its steps captured once and replayed.
 
 A classifier's step is a dozen kernels of a few microseconds: launched one by one they cost the host ten times what
-the device needs. No warm-up has to be undone, for the first steps are plain ones that count.
+the device needs, and a single one of them leaves most of the device idle. So a training here is a generator, a `Fit`:
+it yields whenever others may go on, and returns its result.
 """
 
 from __future__ import annotations
 
 import contextlib
+import itertools
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Generator, Iterable
+from typing import Generic, TypeAlias, TypeVar
 
 import torch
 from torch import Tensor
 from torch.optim import Optimizer
 
+from dpot.ambient import Ambient
 from dpot.precision import fast_products
 
-WARM_UP_STEPS = 3  # libraries initialise, the optimiser allocates its state
+T = TypeVar("T")
+Fit: TypeAlias = Generator[None, None, T]
+
+WARM_UP = 3  # plain calls before a capture: libraries initialise, the optimiser allocates its state
+TURN = 8  # steps that are queued before the others' turn
+MOST = 24  # trainings side by side
 log = logging.getLogger("dpot")
+
+
+def side_by_side(fits: Iterable[Fit[T]], device: torch.device) -> list[T]:
+    """Run all to the end; what each returns, in their order. They are asked for one by one, as there is room.
+
+    On a CPU they run one after the other. Whatever a fit does to torch's global generators stays with it.
+    """
+    if device.type != "cuda":
+        return [_alone(fit) for fit in fits]
+    waiting = enumerate(fits)
+    running: dict[int, _Lane[T]] = {}
+    results: dict[int, T] = {}
+    main = torch.cuda.current_stream(device)
+    while True:
+        for number, fit in itertools.islice(waiting, MOST - len(running)):
+            running[number] = _Lane(fit, device)
+        if not running:
+            break
+        for number, lane in list(running.items()):
+            try:
+                lane.go_on()
+            except StopIteration as end:
+                results[number] = end.value
+                main.wait_stream(lane.stream)
+                del running[number]
+    return [results[number] for number in sorted(results)]
+
+
+def _alone(fit: Fit[T]) -> T:
+    with torch.random.fork_rng([]):
+        while True:
+            try:
+                next(fit)
+            except StopIteration as end:
+                result: T = end.value
+                return result
+
+
+class _Lane(Generic[T]):
+    """A fit with the stream and the global generator it runs with."""
+
+    def __init__(self, fit: Fit[T], device: torch.device) -> None:
+        index = torch.cuda.current_device() if device.index is None else device.index
+        self.fit, self.ambient = fit, Ambient(torch.device("cuda", index))
+        self.stream = torch.cuda.Stream(device)
+        self.stream.wait_stream(torch.cuda.current_stream(device))
+        self.begun = False
+
+    def go_on(self) -> None:
+        """Up to the next point where others may go on; StopIteration with the result at the end."""
+        # Only the beginning, where networks get their weights, draws from the host's generator.
+        host = contextlib.nullcontext() if self.begun else torch.random.fork_rng([])
+        self.begun = True
+        with host, torch.cuda.stream(self.stream), self.ambient():
+            next(self.fit)
+
+
+def settled(device: torch.device) -> Fit[None]:
+    """Let others go on until the device has done what this fit has asked of it: reading a value then costs no wait."""
+    if device.type == "cuda":
+        done = torch.cuda.Event()
+        done.record()
+        while not done.query():
+            yield
+
+
+class Replayed:
+    """A call without arguments that works on fixed tensors; on a GPU captured after a few plain calls."""
+
+    def __init__(self, call: Callable[[], None], device: torch.device) -> None:
+        self._call, self._plain_calls = call, 0
+        self.graph: torch.cuda.CUDAGraph | None = None
+        self.captures = device.type == "cuda"
+
+    def __call__(self) -> None:
+        """The call, or its replay."""
+        if self.graph is None and self.captures and self._plain_calls >= WARM_UP:
+            self._capture()
+        if self.graph is not None:
+            self.graph.replay()
+            return
+        self._plain_calls += 1
+        self._call()
+
+    def _capture(self) -> None:
+        stream = torch.cuda.current_stream()
+        if stream == torch.cuda.default_stream():  # cannot be captured: this fit is not run by side_by_side
+            self.captures = False
+            return
+        graph = torch.cuda.CUDAGraph()
+        try:
+            with torch.cuda.graph(graph, stream=stream):
+                self._call()
+            self.graph = graph
+        except RuntimeError as error:
+            log.warning("a classifier's step is not captured and will be slow: %s", str(error).splitlines()[0])
+            self.captures = False
 
 
 class Epochs:
@@ -36,16 +142,14 @@ class Epochs:
         fast: bool = False,
     ) -> None:
         self._loss, self._optimiser, self._batch, self._fast = loss, optimiser, batch, fast
+        self._device = device
         self._total = torch.zeros((), dtype=torch.float64, device=device)
         self._turn = torch.zeros(1, dtype=torch.int64, device=device)
         self._order = torch.zeros(0, dtype=torch.int64, device=device)
         self._slope: Tensor | None = None  # what a backward pass begins with, made once
-        self._plain_steps = 0
-        self._graph: torch.cuda.CUDAGraph | None = None
-        self._captures = device.type == "cuda"
-        self._stream = torch.cuda.Stream(device) if self._captures else None
+        self.next = Replayed(self._step_in_order, device)
 
-    def run(self, order: Tensor) -> float:
+    def run(self, order: Tensor) -> Fit[float]:
         """One epoch over the rows in this order; the mean loss. Every epoch has the same number of rows."""
         if len(self._order) != len(order):
             self._order = order.clone()
@@ -53,40 +157,15 @@ class Epochs:
             self._order.copy_(order)
         self._turn.zero_()
         self._total.zero_()
-        for _ in range(len(order) // self._batch):
-            self._next()
+        for step in range(1, len(order) // self._batch + 1):
+            self.next()
+            if step % TURN == 0:
+                yield
         rest = len(order) % self._batch
         if rest:
             self._step(order[-rest:])
+        yield from settled(self._device)
         return float(self._total) / len(order)
-
-    def _next(self) -> None:
-        if self._graph is not None:
-            self._graph.replay()
-            return
-        if not self._captures:
-            self._step_in_order()
-            return
-        if self._plain_steps >= WARM_UP_STEPS:
-            self._capture()
-            self._next()
-            return
-        assert self._stream is not None
-        self._plain_steps += 1
-        self._stream.wait_stream(torch.cuda.current_stream())
-        with torch.cuda.stream(self._stream):
-            self._step_in_order()
-        torch.cuda.current_stream().wait_stream(self._stream)
-
-    def _capture(self) -> None:
-        graph = torch.cuda.CUDAGraph()
-        try:
-            with torch.cuda.graph(graph, stream=self._stream):
-                self._step_in_order()
-            self._graph = graph
-        except RuntimeError as error:
-            log.warning("a classifier's step is not captured and will be slow: %s", str(error).splitlines()[0])
-            self._captures = False
 
     def _step_in_order(self) -> None:
         full = len(self._order) // self._batch * self._batch

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import contextlib
+import functools
+import itertools
 import logging
 import statistics
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
@@ -20,8 +22,9 @@ from dpot import config
 from dpot.data.base import Dataset, unit_range
 from dpot.data.weights import inception_weights
 from dpot.errors import DataError, UsageError
-from dpot.evaluation.downstream import Downstream
+from dpot.evaluation.downstream import Accuracies, Downstream
 from dpot.evaluation.fid import FrechetInception, frechet_distance, inception, read_weights
+from dpot.evaluation.stepping import Fit, side_by_side
 from dpot.methods.base import Method, Problem
 from dpot.models.generator import Generator
 from dpot.privacy.budget import Budget
@@ -81,12 +84,15 @@ class Generate(Task):
         return self.run_together([cfg])[0]
 
     def run_together(self, cfgs: Sequence[DictConfig]) -> list[Answer]:
-        """Train those that have no record yet side by side, then judge them one after the other."""
+        """Train those that have no record yet side by side, then judge them side by side."""
         with contextlib.ExitStack() as locks:
             runs = [locks.enter_context(Run(cfg)) for cfg in cfgs]
             begun = [self._begin(cfg, run) for cfg, run in zip(cfgs, runs, strict=True)]
-            outcomes = iter(_train([one for one in begun if isinstance(one, Training)]))
-            records = [self._conclude(one, next(outcomes)) if isinstance(one, Training) else one for one in begun]
+            trainings = [one for one in begun if isinstance(one, Training)]
+            outcomes = _train(trainings)
+            judged = zip(trainings, outcomes, self._accuracies(trainings), strict=True)
+            made = iter([self._conclude(*one) for one in judged])
+            records = [next(made) if isinstance(one, Training) else one for one in begun]
         return [_answer(record, run.directory) for record, run in zip(records, runs, strict=True)]
 
     def _begin(self, cfg: DictConfig, run: Run) -> Training | Record:
@@ -131,12 +137,20 @@ class Generate(Task):
         tracker.start(run.directory, plain)
         return Training(cfg, run, profile, data, method, problem, method.prepare(problem), downstream, tracker)
 
-    def _conclude(self, one: Training, outcome: Outcome) -> Record:
-        """Judge what was trained and write the record."""
+    def _conclude(self, one: Training, outcome: Outcome, accuracies: Accuracies) -> Record:
+        """Measure the distance of what was trained from the data and write the record."""
         for point in outcome.history:
             one.tracker.log(int(point["step"]), {k: v for k, v in point.items() if k != "step"})
         problem, data = one.problem, one.data
-        metrics = self._evaluate(one)
+        metrics: dict[str, Any] = {
+            name: {
+                "mean": statistics.fmean(values),
+                "std": statistics.stdev(values) if len(values) > 1 else None,
+                "passes": values,
+            }
+            for name, values in accuracies.items()
+        }
+        metrics |= self._frechet(one)
         metrics["training"] = outcome.facts()
         if one.method.private and self.protocol.reference == "train":
             problem.ledger.note_uncovered(_measured_on_training_images(self.judged_on))
@@ -160,26 +174,26 @@ class Generate(Task):
         images, labels = one.method.draw(one.problem, count)
         return (images * (images >= 0.5) if self.dark_to_black else images), labels
 
-    def _evaluate(self, one: Training) -> dict[str, Any]:
-        problem, data, downstream = one.problem, one.data, one.downstream
-        downstream.samples = one.profile.samples or downstream.samples
-        downstream.passes = one.profile.passes or downstream.passes
-        real = data.test if self.judged_on == "test" else data.train
-        test_x = unit_range(real.x).to(problem.device)
-        test_y = _labels(data, self.judged_on).to(problem.device)
-
-        accuracies = downstream.evaluate(
-            lambda count: self._draw(one, count), test_x, test_y, data.classes, one.cfg.seed
-        )
-        metrics: dict[str, Any] = {
-            name: {
-                "mean": statistics.fmean(values),
-                "std": statistics.stdev(values) if len(values) > 1 else None,
-                "passes": values,
-            }
-            for name, values in accuracies.items()
-        }
-        return metrics | self._frechet(one)
+    def _accuracies(self, trainings: Sequence[Training]) -> list[Accuracies]:
+        """The downstream accuracies of each, all of them measured side by side."""
+        if not trainings:
+            return []
+        sizes = []
+        exams: list[Iterator[Fit[float]]] = []
+        for one in trainings:
+            problem, data, downstream = one.problem, one.data, one.downstream
+            downstream.samples = one.profile.samples or downstream.samples
+            downstream.passes = one.profile.passes or downstream.passes
+            real = data.test if self.judged_on == "test" else data.train
+            test_x = unit_range(real.x).to(problem.device)
+            test_y = _labels(data, self.judged_on).to(problem.device)
+            draw = functools.partial(self._draw, one)
+            exams.append(downstream.exams(draw, test_x, test_y, data.classes, one.cfg.seed))
+            sizes.append(downstream.passes * len(downstream.kinds))
+        found = iter(side_by_side(itertools.chain.from_iterable(exams), trainings[0].problem.device))
+        return [
+            one.downstream.gather(list(itertools.islice(found, n))) for one, n in zip(trainings, sizes, strict=True)
+        ]
 
     def _frechet(self, one: Training) -> dict[str, float]:
         problem, data, profile = one.problem, one.data, one.profile

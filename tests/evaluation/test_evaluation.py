@@ -12,6 +12,7 @@ from dpot.errors import UsageError
 from dpot.evaluation import classifiers
 from dpot.evaluation.downstream import Downstream
 from dpot.evaluation.fid import FrechetInception, RunningStatistics, frechet_distance
+from dpot.evaluation.stepping import side_by_side
 
 
 def random_gaussian(seed, size=6):
@@ -60,7 +61,8 @@ def digits():
 
 def test_logistic_regression_is_scikit_learns(digits):
     x, y = digits
-    ours = classifiers.logistic_regression(x[:1200], y[:1200], 10)(x[1200:])
+    (predict,) = side_by_side([classifiers.logistic_regression(x[:1200], y[:1200], 10)], x.device)
+    ours = predict(x[1200:])
     theirs = LogisticRegression(max_iter=5000).fit(x[:1200].numpy(), y[:1200].numpy()).predict(x[1200:].numpy())
     assert (ours.numpy() == theirs).mean() > 0.99
 
@@ -68,7 +70,8 @@ def test_logistic_regression_is_scikit_learns(digits):
 def test_perceptron_is_as_good_as_scikit_learns(digits):
     x, y = digits
     generator = torch.Generator().manual_seed(0)
-    ours = classifiers.multilayer_perceptron(x[:1200], y[:1200], 10, generator)(x[1200:])
+    (predict,) = side_by_side([classifiers.multilayer_perceptron(x[:1200], y[:1200], 10, generator)], x.device)
+    ours = predict(x[1200:])
     reference = MLPClassifier(random_state=0).fit(x[:1200].numpy(), y[:1200].numpy())
     ours_score = float((ours == y[1200:]).float().mean())
     assert ours_score == pytest.approx(reference.score(x[1200:].numpy(), y[1200:].numpy()), abs=0.02)

@@ -15,6 +15,7 @@ from dpot.data.base import unit_range
 from dpot.data.digits import Digits
 from dpot.errors import UsageError
 from dpot.evaluation.classifiers import logistic_regression
+from dpot.evaluation.stepping import side_by_side
 from dpot.methods import sketch, sketch_fit, sketch_release
 from dpot.methods.base import Problem
 from dpot.methods.sketch import Sketch
@@ -70,7 +71,7 @@ def problem(x: Tensor, y: Tensor, steps: int, epsilon: float = 10.0, folder: Pat
 
 def accuracy_of(task: Problem, test_x: Tensor, test_y: Tensor) -> float:
     fake, labels = synthesize(task.generator, 400, task.random, "cpu")
-    predict = logistic_regression(fake.flatten(1), labels, task.classes)
+    (predict,) = side_by_side([logistic_regression(fake.flatten(1), labels, task.classes)], fake.device)
     return float((predict(test_x.flatten(1)) == test_y).float().mean())
 
 
