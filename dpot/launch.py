@@ -117,12 +117,14 @@ def job(cfg: DictConfig) -> None:
 
 def run(cfg: DictConfig) -> Answer:
     """Check a composed config and run its task: what the command line and the tests call."""
+    from dpot.precision import suited_convolutions
     from dpot.profiles import settle
 
     config.check(cfg)
     settle(cfg)
     task: Task = config.instantiate(cfg.task, "task")
-    return task.run(cfg)
+    with suited_convolutions():
+        return task.run(cfg)
 
 
 def compose_config(overrides: Sequence[str]) -> DictConfig:

@@ -37,6 +37,7 @@ from dpot.methods.sketch_file import Release
 from dpot.models.generator import Generator
 from dpot.models.sketch_dcgan import SketchDCGAN
 from dpot.models.table_generator import TableGenerator
+from dpot.precision import suited_convolutions
 from dpot.privacy.budget import Budget
 from dpot.privacy.ledger import Ledger
 from dpot.privacy.noise import NoiseSource
@@ -97,6 +98,7 @@ class Synthesizer(BaseEstimator):
                 notes.append("which classes there are: they were taken from the labels")
         return self.fit_records(coding.encode(values), numbers, names, coding, notes=notes)
 
+    @suited_convolutions()
     def fit_records(
         self,
         records: Tensor,

@@ -11,6 +11,7 @@ and noise together and then adds noise of full length: nothing of the target is 
 from __future__ import annotations
 
 from collections.abc import Mapping
+from functools import partial
 from typing import Literal, cast
 
 import torch
@@ -20,14 +21,15 @@ from torch.nn import functional
 from dpot.errors import UsageError
 from dpot.methods.adaptation import AdaptationProblem
 from dpot.methods.dann import DANN, SOURCE, TARGET
-from dpot.models.adaptation import Convolution, Reversal
+from dpot.models.adaptation import Reversal
 from dpot.privacy import calibration
 from dpot.privacy.events import Adjacency, Event, FixedSizeSampled, Gaussian, PoissonSampled
 from dpot.ranges import Count, NonNegative, NonNegativeInt, Positive
 from dpot.training.backward import weighted_backward
+from dpot.training.clipped_sum import clipped_sum
 from dpot.training.engine import Engine
 from dpot.training.samplers import Poisson, Sampler, ShuffledEpochs
-from dpot.training.sanitise import clip_block, clip_rows, gaussian, per_sample_gradients, private_sum
+from dpot.training.sanitise import clip_block, noised
 
 
 class DPDANN(DANN):
@@ -65,7 +67,10 @@ class DPDANN(DANN):
         parameters = dict(both.named_parameters())
         expected = private.rate * private.population
         is_source = torch.full((self.batch,), SOURCE, device=problem.device)
+        is_target = torch.full((private.batch,), TARGET, device=problem.device)
 
+        doubt = partial(functional.cross_entropy, reduction="sum")
+        coded = self.clipping == "coded"
         backward = weighted_backward(problem.device, 1.0, 0.5 * self.weight)
 
         def step() -> dict[str, Tensor]:
@@ -74,10 +79,8 @@ class DPDANN(DANN):
             error = functional.cross_entropy(network.head(features), drawn.rows(problem.labels))
             confusion = functional.cross_entropy(tell(both[1](features)), is_source)
             backward(error, confusion)
-            _unfold(both, True)
-            each = per_sample_gradients(both, _taken_for_source, secret.rows(problem.target))
-            _unfold(both, False)
-            noisy = self._sanitised(each, multiplier, problem.noise.generator, secret.mask)
+            total = clipped_sum(both, doubt, self.clip, secret.rows(problem.target), is_target, secret.mask, coded)
+            noisy = self._noisy(total, multiplier * self.clip, problem.noise.generator)
             public = [cast(Tensor, parameters[name].grad) for name in noisy]
             torch._foreach_add_(public, list(noisy.values()), alpha=0.5 * self.weight / expected)
             optimizer.step()
@@ -94,20 +97,11 @@ class DPDANN(DANN):
             before=before,
         )
 
-    def _sanitised(
-        self, each: dict[str, Tensor], multiplier: float, generator: torch.Generator, mask: Tensor | None
-    ) -> dict[str, Tensor]:
-        std = multiplier * self.clip
-        if self.clipping == "global":
-            return private_sum(each, self.clip, std, generator, mask)
-        noisy = {}
-        for name, gradients in each.items():
-            total = clip_rows(gradients, self.clip).sum(0)
-            total = total + gaussian(total, std, generator)
-            for _ in range(self.passes - 1):
-                total = clip_block(total, self.clip)
-                total = total + gaussian(total, std, generator)
-            noisy[name] = total
+    def _noisy(self, total: dict[str, Tensor], std: float, generator: torch.Generator) -> dict[str, Tensor]:
+        """The clipped sum with its noise; as the authors coded it, clipped and noised again."""
+        noisy = noised(total, std, generator)
+        for _ in range(self.passes - 1 if self.clipping == "coded" else 0):
+            noisy = noised({name: clip_block(one, self.clip) for name, one in noisy.items()}, std, generator)
         return noisy
 
     def _mechanism(self, problem: AdaptationProblem, steps: int) -> tuple[Sampler, float, Event]:
@@ -126,14 +120,3 @@ class DPDANN(DANN):
 
         multiplier = self.noise_multiplier or calibration.find_sigma(one, steps, budget)
         return Poisson(population, rows / population, secret), multiplier, one(multiplier)
-
-
-def _taken_for_source(output: Tensor) -> Tensor:
-    """The domain loss of a target record: its cross-entropy, without the dozen steps that vmap makes of torch's own."""
-    return -torch.log_softmax(output, 1)[:, TARGET].sum()
-
-
-def _unfold(module: nn.Module, active: bool) -> None:
-    for part in module.modules():
-        if isinstance(part, Convolution):
-            part.unfolded = active

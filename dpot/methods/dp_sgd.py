@@ -27,7 +27,7 @@ from dpot.ranges import Count, Fraction, Positive, Probability
 from dpot.training.clipped_sum import clipped_sum
 from dpot.training.engine import Engine
 from dpot.training.samplers import Poisson, ShuffledEpochs
-from dpot.training.sanitise import gaussian
+from dpot.training.sanitise import noised
 
 SOURCE = "dpot/methods/dp_sgd.py"
 
@@ -114,13 +114,12 @@ class DPSGD(Trainer):
             assert drawn.mask is not None
             labels = torch.where(drawn.mask, problem.labels.index_select(0, drawn.index), 0)
             total = clipped_sum(network, summed_loss, self.clip, drawn.rows(problem.images), labels, drawn.mask)
-            squares = torch.zeros((), device=problem.device)
+            noisy = noised(total, self.multiplier * self.clip, problem.noise.generator)
             for name, parameter in parameters.items():
-                noise = gaussian(parameter, self.multiplier * self.clip, problem.noise.generator)
-                parameter.grad = (total[name] + noise) / problem.batch
-                squares = squares + parameter.grad.square().sum()
+                parameter.grad = noisy[name] / problem.batch
+            length = torch.cat([one.flatten() for one in noisy.values()]).norm() / problem.batch
             optimizer.step()
-            return {"noisy_gradient": squares.sqrt()}  # post-processing of the release; the loss would be another
+            return {"noisy_gradient": length}  # post-processing of the release; the loss would be another
 
         return problem.engine(
             step,

@@ -10,7 +10,6 @@ from typing import Any
 
 import torch
 from torch import Tensor, nn
-from torch.nn import functional
 
 from dpot.errors import UsageError
 
@@ -28,63 +27,20 @@ class Network(nn.Module):
         return logits
 
 
-class Convolution(nn.Conv2d):
-    """A convolution that can also be computed as a product of matrices.
-
-    With `unfolded`, the gradient of each record (vmap over a batch of ones) is one batched product; as a
-    convolution it would become a convolution with a group per record, which GPUs do badly.
-    """
-
-    unfolded = False
-
-    def forward(self, x: Tensor) -> Tensor:
-        """As nn.Conv2d without stride or padding."""
-        if not self.unfolded:
-            return super().forward(x)
-        size = self.kernel_size[0]
-        columns: Tensor = _Windows.apply(x, size)
-        out = self.weight.flatten(1) @ columns
-        if self.bias is not None:
-            out = out + self.bias.unsqueeze(1)
-        return out.unflatten(2, (x.shape[2] - size + 1, x.shape[3] - size + 1))
-
-
-class _Windows(torch.autograd.Function):
-    """(n, channels, H, W) → (n, channels·size², places): what each place of the output of a convolution sees.
-
-    Forwards by views and one copy, for torch's own unfold launches a kernel per record; backwards by torch's fold.
-    """
-
-    generate_vmap_rule = True
-
-    @staticmethod
-    def forward(x: Tensor, size: int) -> Tensor:
-        seen = x.unfold(2, size, 1).unfold(3, size, 1)  # (n, channels, rows, columns, size, size)
-        return seen.permute(0, 1, 4, 5, 2, 3).flatten(4).flatten(1, 3)
-
-    @staticmethod
-    def setup_context(ctx: Any, inputs: Any, output: Any) -> None:
-        ctx.image, ctx.size = inputs[0].shape[-2:], inputs[1]
-
-    @staticmethod
-    def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor, None]:
-        return functional.fold(gradients[0], ctx.image, ctx.size), None
-
-
 def digit_network(classes: int = 10) -> Network:
     """DP-SWD's network for 28×28 digits: 320 features behind a sigmoid, head 320-100-10."""
     features = nn.Sequential(
-        Convolution(1, 32, 5),
+        nn.Conv2d(1, 32, 5),
         nn.MaxPool2d(2),
         nn.ReLU(),
-        Convolution(32, 20, 5),
+        nn.Conv2d(32, 20, 5),
         nn.Dropout2d(),
         nn.MaxPool2d(2),
         nn.Sigmoid(),
         nn.Flatten(),
     )
     for layer in features:
-        if isinstance(layer, Convolution):
+        if isinstance(layer, nn.Conv2d):
             nn.init.normal_(layer.weight, 0.0, 0.02)
     head = nn.Sequential(nn.Linear(320, 100), nn.ReLU(), nn.Dropout(), nn.Linear(100, classes))
     return Network(features, head, 320)

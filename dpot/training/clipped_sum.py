@@ -49,10 +49,12 @@ def clipped_sum(
     inputs: Tensor,
     targets: Tensor,
     mask: Tensor | None = None,
+    each_tensor: bool = False,
 ) -> dict[str, Tensor]:
     """Σ_i min(1, C/‖g_i‖)·g_i by parameter name; `loss` sums over records. mask leaves out the padding of a batch.
 
     Rows must not depend on each other (no BatchNorm), each layer is used once, Linear layers see one vector a record.
+    each_tensor: the norm is that of each parameter by itself, so that a record moves them all by more than C together.
     """
     names = {layer: name for name, layer in network.named_modules() if isinstance(layer, LAYERS)}
     tape: list[tuple[Layer, Tensor, Tensor]] = []
@@ -70,17 +72,17 @@ def clipped_sum(
     gradients = torch.autograd.grad(total, [output for _, _, output in tape])
     parts = [_Part(layer, a, b) for (layer, a, _), b in zip(tape, gradients, strict=True)]
     with torch.no_grad():
-        squares = torch.stack([part.squared_norms() for part in parts]).sum(0)
-        half = _half(squares.sqrt(), clip)  # one half for a, one for b: the whole factor may underflow
+        squares = torch.stack([tensor for part in parts for tensor in part.squared_norms()])
+        squares = squares if each_tensor else squares.sum(0, keepdim=True)
+        halves = _half(squares.sqrt(), clip)  # one half for a, one for b: the whole factor may underflow
         if mask is not None:
-            half = half * mask
-        half = half.to(inputs.dtype)
+            halves = halves * mask
+        own = iter(halves.to(inputs.dtype).expand(2 * len(parts), -1))
         sums = {}
         for part, (layer, _, _) in zip(parts, tape, strict=True):
-            weight, bias = part.weighted_sums(half)
-            sums[f"{names[layer]}.weight"] = weight.view_as(layer.weight)
+            sums[f"{names[layer]}.weight"] = part.weighted_sum(next(own)).view_as(layer.weight)
             if layer.bias is not None:
-                sums[f"{names[layer]}.bias"] = bias
+                sums[f"{names[layer]}.bias"] = _sum(part.biases, next(own))
     return {name: sums[name] for name, _ in network.named_parameters()}
 
 
@@ -103,21 +105,16 @@ class _Part:
             self.weights = (b * normalised).flatten(2).sum(2)
             self.biases = b.flatten(2).sum(2)
 
-    def squared_norms(self) -> Tensor:
-        """‖g_i‖² of every record, in float64."""
-        if self.factored:
-            weights = _squares(self.a) * _squares(self.b)
-        else:
-            weights = _squares(self.weights)
-        return weights + _squares(self.biases) if self.has_bias else weights
+    def squared_norms(self) -> list[Tensor]:
+        """‖g_i‖² of every record, of the weight and of the bias, in float64."""
+        weights = _squares(self.a) * _squares(self.b) if self.factored else _squares(self.weights)
+        return [weights, _squares(self.biases)] if self.has_bias else [weights]
 
-    def weighted_sums(self, half: Tensor) -> tuple[Tensor, Tensor]:
-        """Σ_i f_i g_i for weight and bias, f = half²; a record that is not finite has a half of 0 or NaN: zeros."""
+    def weighted_sum(self, half: Tensor) -> Tensor:
+        """Σ_i f_i g_i of the weight, f = half²."""
         if self.factored:
-            weight = _scaled(self.b, half).T @ _scaled(self.a, half)
-        else:
-            weight = _scaled(_scaled(self.weights, half), half).sum(0)
-        return weight, _scaled(_scaled(self.biases, half), half).sum(0)
+            return _scaled(self.b, half).T @ _scaled(self.a, half)
+        return _sum(self.weights, half)
 
 
 def _windows(a: Tensor, layer: nn.Conv2d) -> Tensor:
@@ -137,3 +134,8 @@ def _squares(rows: Tensor) -> Tensor:
 
 def _scaled(rows: Tensor, half: Tensor) -> Tensor:
     return torch.nan_to_num(rows * half.view(-1, *[1] * (rows.dim() - 1)), nan=0.0)
+
+
+def _sum(rows: Tensor, half: Tensor) -> Tensor:
+    """Σ_i half_i²·row_i; a record that is not finite has a half of 0 or NaN: zeros."""
+    return _scaled(_scaled(rows, half), half).sum(0)

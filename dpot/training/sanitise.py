@@ -161,7 +161,14 @@ def private_sum(
     half = _half(norm, clip)
     if mask is not None:
         half = half * mask
-    total = _scale(flat, half).sum(0)
-    total.add_(gaussian(total, std, generator))
-    pieces = total.split([g[0].numel() for g in gradients.values()])
-    return {name: piece.view(g.shape[1:]) for (name, g), piece in zip(gradients.items(), pieces, strict=True)}
+    pieces = _scale(flat, half).sum(0).split([g[0].numel() for g in gradients.values()])
+    sums = {name: piece.view(g.shape[1:]) for (name, g), piece in zip(gradients.items(), pieces, strict=True)}
+    return noised(sums, std, generator)
+
+
+def noised(sums: Mapping[str, Tensor], std: NonNegative, generator: torch.Generator) -> dict[str, Tensor]:
+    """Each tensor + N(0, std²), the noise drawn at once."""
+    whole = torch.cat([total.flatten() for total in sums.values()])
+    whole.add_(gaussian(whole, std, generator))
+    pieces = whole.split([total.numel() for total in sums.values()])
+    return {name: piece.view_as(total) for (name, total), piece in zip(sums.items(), pieces, strict=True)}

@@ -11,8 +11,8 @@ from hypothesis import strategies as st
 from dpot.errors import UsageError
 from dpot.methods import dp_swd_adaptation
 from dpot.methods.adaptation import AdaptationProblem
-from dpot.methods.dann import DANN, TARGET
-from dpot.methods.dp_dann import DPDANN, _taken_for_source
+from dpot.methods.dann import DANN
+from dpot.methods.dp_dann import DPDANN
 from dpot.methods.dp_swd_adaptation import DPSWDAdaptation
 from dpot.methods.sketch_alignment import Sketch, SketchAlignment
 from dpot.methods.source_only import SourceOnly, TargetTrained
@@ -190,34 +190,12 @@ def test_dp_dann_is_charged_as_poisson_sampled_gaussian_noise():
     assert statement.epsilon <= 10
 
 
-def test_the_domain_loss_of_a_target_record_is_its_cross_entropy():
-    output = torch.randn(7, 2, dtype=torch.float64, requires_grad=True)
-    ours = _taken_for_source(output)
-    expected = torch.nn.functional.cross_entropy(output, torch.full((7,), TARGET), reduction="sum")
-    torch.testing.assert_close(ours, expected)
-    torch.testing.assert_close(torch.autograd.grad(ours, output), torch.autograd.grad(expected, output))
-
-
-def test_one_record_moves_the_clipped_sum_by_at_most_the_clip():
-    torch.manual_seed(0)
-    each = {"a": torch.randn(9, 4, 3) * 5, "b": torch.randn(9, 2) * 100}
-    without = {name: g.clone().index_fill_(0, torch.tensor([4]), 0.0) for name, g in each.items()}
-    method = DPDANN(clip=0.7)
-
-    def total(gradients):
-        noisy = method._sanitised(gradients, 1e-30, torch.Generator(), None)
-        return torch.cat([g.flatten() for g in noisy.values()])
-
-    assert (total(each) - total(without)).norm() <= 0.7
-
-
 def test_the_coded_variant_erases_the_signal():
-    torch.manual_seed(0)
-    each = {"a": torch.ones(64, 2000) / math.sqrt(2000)}
-    wanted = each["a"].sum(0) / each["a"].sum(0).norm()
+    total = {"a": torch.full((2000,), 64 / math.sqrt(2000)), "b": torch.zeros(3)}
+    wanted = total["a"] / total["a"].norm()
 
     def alignment(**options):
-        noisy = DPDANN(**options)._sanitised(each, 1.0, torch.Generator().manual_seed(1), None)["a"]
+        noisy = DPDANN(**options)._noisy(total, 1.0, torch.Generator().manual_seed(1))["a"]
         return float(noisy @ wanted / noisy.norm())
 
     once, again = alignment(), alignment(clipping="coded")

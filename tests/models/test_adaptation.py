@@ -1,4 +1,6 @@
-"""The networks of domain adaptation: their shapes, and the two ways to convolve."""
+"""The networks of domain adaptation: their shapes, and their gradients record by record."""
+
+from functools import partial
 
 import pytest
 import torch
@@ -6,9 +8,10 @@ from torch import nn
 from torch.nn import functional
 
 from dpot.errors import UsageError
-from dpot.models.adaptation import Convolution, Reversal, digit_network, discriminator, network_for
+from dpot.models.adaptation import Reversal, digit_network, discriminator, network_for
 from dpot.models.image_transport import ImageTransport
-from dpot.training.sanitise import per_sample_gradients
+from dpot.training.clipped_sum import clipped_sum
+from dpot.training.sanitise import clip_rows, per_sample_gradients, private_sum
 
 
 def test_digits_have_320_features_between_0_and_1():
@@ -46,34 +49,24 @@ def test_dropout_on_ready_made_features_is_off_by_default_and_while_measuring():
     assert not torch.equal(network.train()(x), plain(x))
 
 
-def test_unfolded_convolution_is_the_convolution():
-    layer = Convolution(3, 4, 5).double()
-    x = torch.randn(2, 3, 11, 9, dtype=torch.float64, requires_grad=True)
-    plain = layer(x)
-    layer.unfolded = True
-    unfolded = layer(x)
-    torch.testing.assert_close(unfolded, plain)
-    slope = torch.randn_like(plain)
-    for a, b in zip(
-        torch.autograd.grad(plain, [x, layer.weight, layer.bias], slope),
-        torch.autograd.grad(unfolded, [x, layer.weight, layer.bias], slope),
-        strict=True,
-    ):
-        torch.testing.assert_close(a, b)
-
-
-def test_per_record_gradients_of_the_digit_network_sum_to_the_batch_gradient():
+@pytest.mark.parametrize("each_tensor", [False, True])
+def test_clipped_sums_of_dann_are_those_of_the_per_record_gradients(each_tensor):
     torch.manual_seed(0)
     network = digit_network().double().eval()
     both = nn.Sequential(network.features, Reversal(), discriminator(320).double())
     x, y = torch.randn(6, 1, 28, 28, dtype=torch.float64), torch.ones(6, dtype=torch.int64)
-    functional.cross_entropy(both(x), y, reduction="sum").backward()
-    for part in both.modules():
-        if isinstance(part, Convolution):
-            part.unfolded = True
+    mask = torch.tensor([True, True, False, True, True, True])
     each = per_sample_gradients(both, functional.cross_entropy, x, y)
-    for name, parameter in both.named_parameters():
-        torch.testing.assert_close(each[name].sum(0), parameter.grad)
+    flat = torch.cat([g.flatten(1) for g in each.values()], 1)
+    clip = float(flat.norm(dim=1).median()) / (3 if each_tensor else 1)  # some rows are clipped, some are not
+    loss = partial(functional.cross_entropy, reduction="sum")
+    ours = clipped_sum(both, loss, clip, x, y, mask, each_tensor)
+    for name, gradients in each.items():
+        if each_tensor:
+            expected = clip_rows(gradients, clip)[mask].sum(0)
+        else:
+            expected = private_sum(each, clip, 0.0, torch.Generator(), mask)[name]
+        torch.testing.assert_close(ours[name], expected, rtol=1e-6, atol=1e-9)
 
 
 def test_reversal_turns_the_gradient_around():
