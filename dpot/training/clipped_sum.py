@@ -72,9 +72,10 @@ def clipped_sum(
     gradients = torch.autograd.grad(total, [output for _, _, output in tape])
     parts = [_Part(layer, a, b) for (layer, a, _), b in zip(tape, gradients, strict=True)]
     with torch.no_grad():
-        squares = torch.stack([tensor for part in parts for tensor in part.squared_norms()])
-        squares = squares if each_tensor else squares.sum(0, keepdim=True)
-        halves = _half(squares.sqrt(), clip)  # one half for a, one for b: the whole factor may underflow
+        norms = torch.stack([norm for part in parts for norm in part.norms()])
+        norms = norms if each_tensor else torch.linalg.vector_norm(norms, dim=0, keepdim=True)
+        # One half for a, one for b: the whole factor may underflow. 0 for a record that is not finite.
+        halves = torch.nan_to_num(_half(norms, clip), nan=0.0)
         if mask is not None:
             halves = halves * mask
         own = iter(halves.to(inputs.dtype).expand(2 * len(parts), -1))
@@ -105,10 +106,10 @@ class _Part:
             self.weights = (b * normalised).flatten(2).sum(2)
             self.biases = b.flatten(2).sum(2)
 
-    def squared_norms(self) -> list[Tensor]:
-        """‖g_i‖² of every record, of the weight and of the bias, in float64."""
-        weights = _squares(self.a) * _squares(self.b) if self.factored else _squares(self.weights)
-        return [weights, _squares(self.biases)] if self.has_bias else [weights]
+    def norms(self) -> list[Tensor]:
+        """‖g_i‖ of every record, of the weight and of the bias, in float64."""
+        weights = _norms(self.a) * _norms(self.b) if self.factored else _norms(self.weights)
+        return [weights, _norms(self.biases)] if self.has_bias else [weights]
 
     def weighted_sum(self, half: Tensor) -> Tensor:
         """Σ_i f_i g_i of the weight, f = half²."""
@@ -128,14 +129,15 @@ def _windows(a: Tensor, layer: nn.Conv2d) -> Tensor:
     return seen.permute(0, 2, 3, 1, 4, 5).flatten(3).flatten(1, 2)
 
 
-def _squares(rows: Tensor) -> Tensor:
-    return torch.linalg.vector_norm(rows.flatten(1), dim=1, dtype=torch.float64).square()
+def _norms(rows: Tensor) -> Tensor:
+    return torch.linalg.vector_norm(rows.flatten(1), dim=1, dtype=torch.float64)
 
 
 def _scaled(rows: Tensor, half: Tensor) -> Tensor:
+    """half_i·row_i; a row that is not finite has a half of 0, and becomes 0."""
     return torch.nan_to_num(rows * half.view(-1, *[1] * (rows.dim() - 1)), nan=0.0)
 
 
 def _sum(rows: Tensor, half: Tensor) -> Tensor:
-    """Σ_i half_i²·row_i; a record that is not finite has a half of 0 or NaN: zeros."""
-    return _scaled(_scaled(rows, half), half).sum(0)
+    """Σ_i half_i²·row_i."""
+    return half @ _scaled(rows.flatten(1), half)
