@@ -172,8 +172,8 @@ def one_process(rank: int, folder: Path) -> None:
 
 def test_two_processes_make_the_release_of_one(tmp_path: Path) -> None:
     """Counts are added before the one noise draw of the first process: the same noisy numbers, to the bit."""
-    context = multiprocessing.get_context("fork")
-    workers = [context.Process(target=one_process, args=(rank, tmp_path)) for rank in range(2)]
+    context = multiprocessing.get_context("spawn")  # a fork inherits OpenMP without its threads, and waits for them
+    workers = [context.Process(target=one_process, args=(rank, tmp_path), daemon=True) for rank in range(2)]
     for worker in workers:
         worker.start()
     for worker in workers:
