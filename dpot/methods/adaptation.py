@@ -53,7 +53,7 @@ class AdaptationProblem(Work):
         shuffled = [sampler for sampler in samplers if isinstance(sampler, ShuffledEpochs)]
         periods: dict[int, list[ShuffledEpochs]] = {}
         for sampler in shuffled:
-            periods.setdefault(sampler.steps_per_epoch, []).append(sampler)
+            periods.setdefault(sampler.period, []).append(sampler)
         return self.build_engine(
             step,
             modules={"network": self.network, **extra},

@@ -63,7 +63,7 @@ class SGD(Trainer):
             step,
             optimizer=optimizer,
             before=lambda n: problem.ledger.charge(event, count=n, source=SOURCE, sampler=event.sampler),
-            every={sampler.steps_per_epoch: sampler.reshuffle},
+            every={sampler.period: sampler.reshuffle},
             tensors=sampler.tensors,
         )
 

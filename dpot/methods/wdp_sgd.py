@@ -113,7 +113,7 @@ class WDPSGD(Trainer):
             before=lambda n: problem.ledger.charge(
                 event, count=n, source="dpot/methods/wdp_sgd.py", sampler=sampler.name
             ),
-            every={sampler.steps_per_epoch: sampler.reshuffle},
+            every={sampler.period: sampler.reshuffle},
             tensors=sampler.tensors | {"distances": self.distances, "position": position},
         )
 

@@ -36,6 +36,7 @@ from dpot.errors import UsageError
 from dpot.ranges import Count, Probability
 
 FAILURE = 2.0**-64
+STEPS_AHEAD = 500  # of shuffled epochs, at most, unless one has more
 MOST_DRAWS = 2048  # repeats are found by comparing all pairs: beyond this, sorting is cheaper
 _LAST = torch.iinfo(torch.int64).max
 
@@ -264,24 +265,29 @@ class ShuffledEpochs(Sampler):
 
     **Not a random subset per step**: no subsampling theorem covers it, and within an epoch each record is
     used once. Accounting it as fixed-size or Poisson is the papers' mistake, kept for reproduction only.
-    Give the engine `every={sampler.steps_per_epoch: sampler.reshuffle}` and `tensors=sampler.tensors`.
+    Short epochs are shuffled several at once, for the host interrupts the device to do it.
+    Give the engine `every={sampler.period: sampler.reshuffle}` and `tensors=sampler.tensors`.
     """
 
     name = "shuffled"
 
-    def __init__(self, population: Count, batch: Count, generator: torch.Generator) -> None:
+    def __init__(
+        self, population: Count, batch: Count, generator: torch.Generator, steps_ahead: Count = STEPS_AHEAD
+    ) -> None:
         if batch > population:
             raise UsageError(f"a batch of {batch} cannot be drawn from {population} records")
         self.population, self.batch, self.rate = population, batch, batch / population
         self.steps_per_epoch = population // batch
-        self._shuffle = _Distinct([population], population, generator)
+        epochs = max(1, steps_ahead // self.steps_per_epoch)
+        self.period = epochs * self.steps_per_epoch  # after so many steps the orders are used up
+        self._shuffle = _Distinct([population] * epochs, population, generator)
         self.tensors = {
             "order": self._batches(),
             "turn": torch.zeros(1, dtype=torch.int64, device=generator.device),
         }
 
     def reshuffle(self, step: int = 0) -> None:
-        """A new epoch; called on the host between steps. Without it an epoch ends in an index out of range."""
+        """New epochs; called on the host between steps. Without it a period ends in an index out of range."""
         self.tensors["order"].copy_(self._batches())
         self.tensors["turn"].zero_()
 
@@ -292,6 +298,6 @@ class ShuffledEpochs(Sampler):
         return Draw(index)
 
     def _batches(self) -> Tensor:
-        """A new order, as (steps_per_epoch, batch)."""
-        order = self._shuffle.draw()[0]
-        return order[: self.steps_per_epoch * self.batch].view(self.steps_per_epoch, self.batch)
+        """New orders, as (period, batch)."""
+        orders = self._shuffle.draw()[:, : self.steps_per_epoch * self.batch]
+        return orders.reshape(self.period, self.batch)

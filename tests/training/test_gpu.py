@@ -174,7 +174,7 @@ SAMPLERS: dict[str, Callable[[torch.Generator], Sampler]] = {
     "sorted": lambda g: FixedSize(1000, 900, g),
     "poisson": lambda g: Poisson(1000, 0.05, g),
     "stratified": lambda g: Stratified(LABELS, 5, g),
-    "shuffled": lambda g: ShuffledEpochs(1000, 50, g),
+    "shuffled": lambda g: ShuffledEpochs(1000, 50, g, steps_ahead=40),
     "full": lambda g: FullBatch(1000, "cuda"),
 }
 
@@ -196,7 +196,7 @@ def test_samplers_draw_on_the_device_inside_a_capture(kind: str) -> None:
             return {"most": once.max(), "rows": once.sum()}
 
         tensors = {"taken": taken} | getattr(sampler, "tensors", {})
-        epochs = {sampler.steps_per_epoch: sampler.reshuffle} if isinstance(sampler, ShuffledEpochs) else {}
+        epochs = {sampler.period: sampler.reshuffle} if isinstance(sampler, ShuffledEpochs) else {}
         engine = measuring(step, {"sampling": generator}, tensors=tensors, every=epochs, steps=200, mode=mode)
         outcome = engine.run()
         assert outcome.mode == mode

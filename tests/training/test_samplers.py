@@ -156,15 +156,18 @@ def test_stratified_refuses_more_than_a_class_has() -> None:
         Stratified(torch.tensor([0, 0, 1]), 2, generator())
 
 
-def test_shuffled_epochs_use_each_record_once_an_epoch() -> None:
-    sampler = ShuffledEpochs(10, 3, generator(10))
+@pytest.mark.parametrize(("population", "period"), [(10, 498), (2000, 666)])
+def test_shuffled_epochs_use_each_record_once_an_epoch(population: int, period: int) -> None:
+    sampler = ShuffledEpochs(population, 3, generator(10))
+    assert sampler.period == period
     orders = []
-    for _ in range(3):
+    for _ in range(2):
         sampler.reshuffle()
-        epoch = torch.cat([sampler.draw().index for _ in range(sampler.steps_per_epoch)])
-        assert len(epoch.unique()) == 9
-        orders.append(epoch.tolist())
-    assert orders[0] != orders[1] != orders[2]
+        for _ in range(sampler.period // sampler.steps_per_epoch):
+            epoch = torch.cat([sampler.draw().index for _ in range(sampler.steps_per_epoch)])
+            assert len(epoch.unique()) == population // 3 * 3
+            orders.append(tuple(epoch.tolist()))
+    assert len(set(orders)) == len(orders)
 
 
 def test_full_batch_is_everyone() -> None:
@@ -195,9 +198,9 @@ def test_the_same_generator_state_draws_the_same_batch() -> None:
     assert not torch.equal(first.draw().index, first.draw().index)
 
 
-def test_an_epoch_of_shuffled_batches_ends_without_a_new_order() -> None:
+def test_a_period_of_shuffled_batches_ends_without_a_new_order() -> None:
     sampler = ShuffledEpochs(7, 3, generator())
-    for _ in range(sampler.steps_per_epoch):
+    for _ in range(sampler.period):
         sampler.draw()
     with pytest.raises(IndexError):
         sampler.draw()

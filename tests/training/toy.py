@@ -63,7 +63,7 @@ class Toy:
             "sampling": torch.Generator(device).manual_seed(seed + 1),
             "noise": torch.Generator(device).manual_seed(seed + 2),
         }
-        self.public = ShuffledEpochs(400, 50, self.generators["sampling"])
+        self.public = ShuffledEpochs(400, 50, self.generators["sampling"], steps_ahead=1)
         self.private = FixedSize(400, 20, self.generators["sampling"])
         self.ledger = Ledger()
         self.slow, self.calls = slow, 0
@@ -72,7 +72,7 @@ class Toy:
             "schedule": Cosine(steps),
             "ema": self.ema,
             "tensors": self.public.tensors,
-            "every": {self.public.steps_per_epoch: self.public.reshuffle},
+            "every": {self.public.period: self.public.reshuffle},
             "before": self.ledger,
             "extra_state": {"ledger": self.ledger},
             "log_every": 20,
