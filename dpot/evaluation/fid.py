@@ -88,11 +88,13 @@ def inception(weights: Mapping[str, Tensor], device: torch.device | str) -> torc
     download = source.load_state_dict_from_url
     source.load_state_dict_from_url = lambda *_, **__: complete  # it would fetch them; we have them
     try:
-        return source.InceptionV3([3], resize_input=True, normalize_input=True).eval().to(device)
+        network = source.InceptionV3([3], resize_input=True, normalize_input=True).eval().to(device)
     except RuntimeError as error:
         raise DataError(f"these are not the FID Inception weights: {str(error).splitlines()[-1].strip()}") from None
     finally:
         source.load_state_dict_from_url = download
+    # the layout in which a GPU convolves without rearranging
+    return network.to(memory_format=torch.channels_last) if torch.device(device).type == "cuda" else network
 
 
 class FrechetInception:
@@ -125,7 +127,8 @@ class FrechetInception:
                 running.add(F.adaptive_avg_pool2d(part, side).flatten(1))
             else:
                 colour = part if part.shape[1] == 3 else part[:, :1].expand(-1, 3, -1, -1)
-                running.add(network(colour)[0].flatten(1))
+                layout = torch.channels_last if colour.is_cuda else torch.contiguous_format
+                running.add(network(colour.contiguous(memory_format=layout))[0].flatten(1))
         return running.finish()
 
     def reference_statistics(
