@@ -32,6 +32,31 @@ class Residual(nn.Module):
         return added
 
 
+class SmoothDoubling(nn.Module):
+    """A 3×3 convolution of twice the size: zeros between the pixels, the convolution, a blur by (1, 3, 3, 1) each way.
+
+    The blur takes out what repeats with every second pixel. A transposed convolution has weights of its own for even
+    and odd pixels, and a sketch of smooth directions does not see what it does with them. Blur and convolution are one
+    kernel of 6×6.
+    """
+
+    spread: Tensor
+
+    def __init__(self, inputs: int, outputs: int) -> None:
+        super().__init__()
+        self.weight = nn.Parameter(torch.empty(inputs, outputs, 3, 3))
+        nn.init.kaiming_uniform_(self.weight, a=5**0.5)  # as torch's own convolutions
+        line = torch.zeros(3, 6)
+        for i in range(3):
+            line[i, i : i + 4] = torch.tensor([1.0, 3.0, 3.0, 1.0]) / 4
+        self.register_buffer("spread", torch.einsum("ai,bj->abij", line, line).reshape(9, 36), persistent=False)
+
+    def forward(self, x: Tensor) -> Tensor:
+        """(N, C, H, W) → (N, C', 2H, 2W)."""
+        kernel = (self.weight.flatten(2) @ self.spread).unflatten(2, (6, 6))
+        return nn.functional.conv_transpose2d(x, kernel, stride=2, padding=2)
+
+
 class SketchDCGAN(Generator):
     """code + label → s×s (2·width) → doubled until the image's size is reached, channels halved, not below width/2.
 
@@ -49,8 +74,10 @@ class SketchDCGAN(Generator):
         blocks: NonNegativeInt | None = None,
         normalised: bool = True,
         subpixel: bool | None = None,
+        smooth: bool = False,
     ) -> None:
-        """normalised: the blocks too; subpixel: the last doubling makes the image itself, nothing is computed there."""
+        """normalised: the blocks too; subpixel: the last doubling makes the image itself, nothing is computed there;
+        smooth: doublings are blurred."""
         super().__init__(code_size, classes, shape)
         channels, height, sideways = shape
         doublings, start = grid_of(max(height, sideways))
@@ -66,9 +93,10 @@ class SketchDCGAN(Generator):
         self.start = (widths[0], start, start)
         layers: list[nn.Module] = [Residual(widths[0], normalised) for _ in range(blocks)]
         subpixel = subpixel and doublings > 0
-        self.size = {"width": width, "blocks": blocks, "normalised": normalised, "subpixel": subpixel}
+        self.size = {"width": width, "blocks": blocks, "normalised": normalised, "subpixel": subpixel, "smooth": smooth}
         for before, after in itertools.pairwise(widths[:-1] if subpixel else widths):
-            layers += [nn.BatchNorm2d(before), nn.ReLU(), nn.ConvTranspose2d(before, after, 4, 2, 1, bias=False)]
+            plain = nn.ConvTranspose2d(before, after, 4, 2, 1, bias=False)
+            layers += [nn.BatchNorm2d(before), nn.ReLU(), SmoothDoubling(before, after) if smooth else plain]
             layers += [Residual(after, normalised) for _ in range(blocks)]
         last = widths[-2] if subpixel else widths[-1]
         to_image = nn.ConvTranspose2d(last, channels, 4, 2, 1) if subpixel else nn.Conv2d(last, channels, 3, padding=1)

@@ -3,12 +3,14 @@
 import pytest
 import torch
 import torch.nn.functional as F
+from torch import nn
 
 from dpot.models.generator import one_hot, synthesize
 from dpot.models.layers import NarrowConv2d, UpsampledConv2d
 from dpot.models.merf_conv import MerfConv
 from dpot.models.sinkhorn_biggan import SinkhornBigGAN
 from dpot.models.sinkhorn_dcgan import SinkhornDCGAN
+from dpot.models.sketch_dcgan import SmoothDoubling
 
 MODELS = [
     (MerfConv, 10, (1, 28, 28), 167_161),
@@ -93,3 +95,23 @@ def test_batch_statistics_normalise_by_the_batch_and_leave_the_averages_alone():
     torch.testing.assert_close(drawn, expected)
     running, _ = synthesize(model, 20, torch.Generator().manual_seed(0), "cpu")
     assert not torch.allclose(running, drawn)
+
+
+def test_smooth_doublings_have_no_pattern_of_every_second_pixel() -> None:
+    torch.manual_seed(0)
+    doubling, plain = SmoothDoubling(3, 5), nn.ConvTranspose2d(3, 5, 4, 2, 1, bias=False)
+    flat = torch.randn(2, 3, 1, 1).expand(-1, -1, 8, 8)
+    inside = doubling(flat)[:, :, 4:-4, 4:-4]
+    assert doubling(flat).shape == (2, 5, 16, 16)
+    torch.testing.assert_close(inside, inside[:, :, :1, :1].expand_as(inside))
+    assert plain(flat)[:, :, 4:-4, 4:-4].std((2, 3)).min() > 1e-3
+    zeros_between = torch.zeros(2, 3, 16, 16)
+    x = torch.randn(2, 3, 8, 8)
+    zeros_between[:, :, ::2, ::2] = x
+    blur = torch.outer(*[torch.tensor([1.0, 3.0, 3.0, 1.0]) / 4] * 2)
+    turned = doubling.weight.transpose(0, 1).flip(
+        2, 3
+    )  # a transposed convolution is a convolution with the kernel turned
+    sharp = F.conv2d(F.pad(zeros_between, (3, 3, 3, 3)), turned)
+    blurred = F.conv2d(sharp.flatten(0, 1)[:, None], blur[None, None]).view(2, 5, 17, 17)
+    torch.testing.assert_close(doubling(x), blurred[:, :, :16, :16])
