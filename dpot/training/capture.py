@@ -23,6 +23,7 @@ from dpot.ambient import Ambient
 from dpot.errors import TrainingError, UsageError
 
 Mode = Literal["auto", "graph", "compile", "eager"]
+UNROLLED, MANY_STEPS = 8, 2000  # steps in a graph, where so many are left
 WARM_UP_RUNS = 3  # the first allocates, the second runs on what is allocated, the third must not synchronise
 
 
@@ -32,6 +33,8 @@ class Job(Protocol):
     name: str
     device: torch.device
     ambient: Ambient
+    step: int  # done so far
+    steps: int
 
     def one_step(self) -> None:
         """The whole step, reading and writing device tensors only."""
@@ -97,7 +100,10 @@ def _plainly(jobs: Sequence[Job]) -> Callable[[int], None]:
 
 
 def _captured(jobs: Sequence[Job]) -> Callable[[int], None]:
-    """All jobs' steps in one graph, each on a stream of its own, so that small kernels overlap."""
+    """Each job's steps in graphs of its own, on a stream of its own, so that small kernels overlap.
+
+    A graph without branches is started in one go, however long it is, so several steps in a row are a graph too.
+    """
     for job in jobs:
         if obstacle := job.capture_obstacle():
             raise NotCapturable(obstacle)
@@ -106,23 +112,14 @@ def _captured(jobs: Sequence[Job]) -> Callable[[int], None]:
     everyone = torch.cuda.default_generators[jobs[0].device.index]  # torch registers this one by itself
     restorable = [everyone, *(g for job in jobs for g in job.all_generators().values())]
     states = [generator.get_state() for generator in restorable]
-    graph = torch.cuda.CUDAGraph()
-    for generators in drawn:
-        for generator in generators:  # registered: each replay continues the stream of random numbers
-            graph.register_generator_state(generator)
-    first, *others = streams
+    lengths = [UNROLLED, 1] if min(job.steps - job.step for job in jobs) >= MANY_STEPS else [1]
     gc.collect()  # a tensor or graph collected during the capture would spoil it
+    graphs: list[dict[int, torch.cuda.CUDAGraph]] = []
     try:
-        with torch.cuda.graph(graph, stream=first):
-            for stream in others:
-                stream.wait_stream(first)
-            for job, stream in zip(jobs, streams, strict=True):
-                with torch.cuda.stream(stream), job.ambient():
-                    job.one_step()
-            for stream in others:
-                first.wait_stream(stream)
+        for job, stream, generators in zip(jobs, streams, drawn, strict=True):
+            graphs.append(_graphs(job, stream, generators, lengths))
     except Exception as error:
-        del graph
+        graphs.clear()
         for generator, state in zip(restorable, states, strict=True):
             # A failed capture may leave a generator's inner state marked as capturing: give it a fresh one.
             fresh = torch.Generator(generator.device)
@@ -131,10 +128,36 @@ def _captured(jobs: Sequence[Job]) -> Callable[[int], None]:
         raise NotCapturable(_first_cause(error)) from error
 
     def run(n: int) -> None:
-        for _ in range(n):
-            graph.replay()
+        current = torch.cuda.current_stream(jobs[0].device)
+        for stream in streams:
+            stream.wait_stream(current)
+        while n:
+            length = next(length for length in lengths if length <= n)
+            for own, stream in zip(graphs, streams, strict=True):
+                with torch.cuda.stream(stream):
+                    own[length].replay()
+            n -= length
+        for stream in streams:
+            current.wait_stream(stream)
 
     return run
+
+
+def _graphs(
+    job: Job, stream: torch.cuda.Stream, generators: Sequence[torch.Generator], lengths: Sequence[int]
+) -> dict[int, torch.cuda.CUDAGraph]:
+    """Graphs of so many steps of the job. They share their memory: they never run at once, and leave nothing in it."""
+    graphs: dict[int, torch.cuda.CUDAGraph] = {}
+    pool = None
+    for length in lengths:
+        graph = torch.cuda.CUDAGraph()
+        for generator in generators:  # registered: each replay continues the stream of random numbers
+            graph.register_generator_state(generator)
+        with torch.cuda.graph(graph, pool=pool, stream=stream), job.ambient():
+            for _ in range(length):
+                job.one_step()
+        graphs[length], pool = graph, graph.pool()
+    return graphs
 
 
 class Snapshot:

@@ -14,7 +14,7 @@ from dpot.training.engine import Engine, Outcome
 def train_together(jobs: Sequence[Engine]) -> list[Outcome]:
     """Train all jobs to the end; what each learns is what it would learn alone.
 
-    On CUDA the steps of all jobs are captured into one graph, each on a stream of its own, so that the
+    On CUDA the steps of each job are captured into graphs of its own, on a stream of its own, so that the
     kernels of small models, which do not fill a GPU, run beside each other; memory is the sum of the jobs'.
     On a CPU the jobs take turns, a chunk at a time. The first job that fails ends the training of all;
     their checkpoints stay, and the same call goes on from there.

@@ -29,6 +29,7 @@ from dpot.training import (
     Sampler,
     ShuffledEpochs,
     Stratified,
+    capture,
     sanitise_images,
     train_together,
 )
@@ -47,6 +48,12 @@ def momentum_sgd(parameters: Iterable[nn.Parameter], lr: float) -> torch.optim.O
     return torch.optim.SGD(parameters, lr=lr, momentum=0.9)
 
 
+@pytest.fixture(params=["one step a graph", "eight steps a graph"])
+def graphs(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Graphs of several steps, which otherwise only long trainings get, or of one."""
+    monkeypatch.setattr(capture, "MANY_STEPS", 8 if request.param.startswith("eight") else 10**9)
+
+
 def measuring(step: Callable[[], dict[str, Tensor]], generators: dict[str, torch.Generator], **options: Any) -> Engine:
     """An engine that only measures: its one parameter never moves."""
     weight = nn.Linear(1, 1, device="cuda")
@@ -55,6 +62,7 @@ def measuring(step: Callable[[], dict[str, Tensor]], generators: dict[str, torch
     return Engine(step, modules={"m": weight}, optimizer=idle, generators=generators, **settings)
 
 
+@pytest.mark.usefixtures("graphs")
 @pytest.mark.parametrize(
     "optimizer",
     [
@@ -154,6 +162,7 @@ def test_a_resumed_capture_ends_where_an_uninterrupted_one_does(tmp_path: Path, 
     assert outcome.history == history
 
 
+@pytest.mark.usefixtures("graphs")
 @pytest.mark.parametrize("mode", ["graph", "eager"])
 def test_seeds_side_by_side_learn_what_they_learn_alone(mode: str) -> None:
     lengths = [45, 60, 60]
