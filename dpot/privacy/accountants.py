@@ -10,7 +10,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Mapping, Sequence
 from functools import lru_cache
-from typing import Any, NamedTuple
+from typing import Any, Literal, NamedTuple
 
 import numpy as np
 
@@ -39,6 +39,9 @@ from dpot.privacy.sensitivity import Bound
 DP_SINKHORN_ORDERS = np.array([1.25, 1.5, 1.75, 2.0, 2.25, 2.5, 3.0, 3.5, 4.0, 4.5, *range(5, 64), 128.0, 256.0, 512.0])
 
 
+Way = Literal["rényi", "gaussian", "loss distribution"]  # how an ε was proved
+
+
 class Account(NamedTuple):
     """What one accountant says: an ε, or the reason why it has none."""
 
@@ -57,23 +60,30 @@ def composed(spending: Mapping[Event, int]) -> Event:
 
 
 def own_epsilon(spending: Mapping[Event, int], delta: float, bound: Bound, conversion: Conversion) -> float:
-    """The least ε our accountants prove (or, for an unsound bound, claim) for the releases at δ.
+    """The least ε our accountants prove (or, for an unsound bound, claim) for the releases at δ."""
+    return own_epsilon_and_way(spending, delta, bound, conversion)[0]
+
+
+def own_epsilon_and_way(
+    spending: Mapping[Event, int], delta: float, bound: Bound, conversion: Conversion
+) -> tuple[float, Way]:
+    """The same, and the way that led to it.
 
     The Rényi curve always; for Gaussian noise alone the exact trade-off; for integer or Laplace noise without
     sampling the loss distribution, which is cheap there. The least of valid bounds is one.
     """
     pricing = Pricing.of(bound, number("delta", delta, PROBABILITY))
     if not spending:
-        return 0.0
+        return 0.0, "rényi"
     curve = sum(times * rdp_on_grid(event, pricing) for event, times in spending.items())
-    best, _ = epsilon_from_rdp(ORDERS, curve, pricing.delta, conversion)
+    found: list[tuple[float, Way]] = [(epsilon_from_rdp(ORDERS, curve, pricing.delta, conversion)[0], "rényi")]
     event = as_gaussian(composed(spending), pricing)
     atoms = [atom for atom, _ in event.atoms()]
     if all(isinstance(atom, Gaussian) for atom in atoms):
-        return min(best, _analytic(event, pricing.delta))
-    if all(isinstance(atom, Gaussian | DiscreteGaussian | Laplace) for atom in atoms):
-        return min(best, pld_epsilon(event, pricing.delta))
-    return best
+        found.append((_analytic(event, pricing.delta), "gaussian"))
+    elif all(isinstance(atom, Gaussian | DiscreteGaussian | Laplace) for atom in atoms):
+        found.append((pld_epsilon(event, pricing.delta), "loss distribution"))
+    return min(found, key=lambda pair: pair[0])
 
 
 def own_delta(spending: Mapping[Event, int], epsilon: float, bound: Bound, conversion: Conversion) -> float:

@@ -10,7 +10,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
-from dpot.privacy.accountants import PAPER_ACCOUNTANTS, accounts, composed
+from dpot.privacy.accountants import PAPER_ACCOUNTANTS, Way, accounts, composed, own_epsilon_and_way
 from dpot.privacy.events import (
     Adjacency,
     CountGaussian,
@@ -25,6 +25,13 @@ from dpot.privacy.events import (
 from dpot.privacy.ledger import Entry, Ledger
 from dpot.privacy.sensitivity import SOUND_BOUNDS, WHY
 from dpot.privacy.wording import adjacency_words, event_words, page, sampler_words
+
+WAYS: dict[Way, str] = {
+    "rényi": "Rényi curves of the releases add up, and the conversion to (ε, δ) holds at every order",
+    "gaussian": "Gaussian releases of all records are together one Gaussian release, whose ε at δ is known exactly "
+    "(Balle & Wang 2018)",
+    "loss distribution": "the distributions of the releases' privacy losses were convolved, each rounded to more loss",
+}
 
 
 @dataclass(frozen=True)
@@ -55,7 +62,7 @@ class Statement:
         """The statement of a ledger; `noise` is NoiseSource.record(), `accountants` restricts who is asked."""
         spending, budget = ledger.spending(), ledger.budget
         assert budget.delta is not None
-        epsilon = ledger.epsilon()
+        epsilon, way = own_epsilon_and_way(spending, budget.delta, budget.bound, budget.conversion)
         event = composed(spending) if spending else None
         events = [atom for e in spending for atom, _ in e.atoms()]
         has_projections = any(_projects(atom) for atom in events)
@@ -66,7 +73,7 @@ class Statement:
             delta=budget.delta,
             budget=budget.epsilon,
             rigorous=not obstacles,
-            reasons=obstacles or _grounds(has_projections),
+            reasons=obstacles or _grounds(events, way, has_projections),
             adjacency=str(ledger.adjacency or "none"),
             adjacency_meaning=adjacency_words(ledger.adjacency),
             mode=budget.mode,
@@ -196,12 +203,17 @@ def _obstacles(
     return reasons + ledger.unsound
 
 
-def _grounds(has_projections: bool) -> list[str]:
+def _grounds(events: Sequence[Event], way: Way, has_projections: bool) -> list[str]:
     grounds = [
         "every release is in the ledger, entered before it was made, with the sampler that drew its records",
-        "Rényi curves of the releases add up, and the conversion to (ε, δ) holds at every order",
+        WAYS[way],
         "the noise came from a generator of its own, seeded by the operating system",
     ]
+    if any(isinstance(event, CountGaussian) for event in events):
+        grounds.append(
+            "whole numbers with discrete Gaussian noise are as private as the continuous noise they are priced as, "
+            "which is a little smaller (proof in dpot/privacy/counts.py)"
+        )
     if has_projections:
         grounds.append(
             "given that the code which entered a projection holds each row to the stated diameter by itself, draws "

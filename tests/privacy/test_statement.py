@@ -9,9 +9,12 @@ from dpot.privacy.accountants import ACCOUNTANTS
 from dpot.privacy.events import (
     Adjacency,
     Composed,
+    CountGaussian,
     DiscreteGaussian,
+    Event,
     FixedSizeSampled,
     Gaussian,
+    Laplace,
     NonPrivate,
     PoissonSampled,
     ProjectionGaussian,
@@ -48,6 +51,27 @@ def test_a_rigorous_statement() -> None:
     assert any("hyper-parameters" in item for item in statement.not_covered)
     assert statement.entries[0]["drawn"].startswith("a fresh uniform subset of each class")
     assert "σ 0.9" in statement.entries[0]["released"]
+
+
+@pytest.mark.parametrize(
+    ("event", "sampler", "accountant", "grounds"),
+    [
+        (PoissonSampled(Gaussian(2.0, Adjacency.ADD_REMOVE), 0.01), "poisson", "dpot_rdp_tight", ["Rényi curves"]),
+        (Gaussian(2.0), "full", "analytic_gaussian", ["one Gaussian release"]),
+        (CountGaussian(2.0), "full", "analytic_gaussian", ["one Gaussian release", "counts.py"]),
+        (DiscreteGaussian(9.0, 1, 2), "full", "dp_accounting_pld", ["convolved"]),
+        (Laplace(3.0), "full", "dp_accounting_pld", ["convolved"]),
+    ],
+)
+def test_the_grounds_are_those_of_the_accountant_whose_epsilon_it_states(
+    event: Event, sampler: str, accountant: str, grounds: list[str]
+) -> None:
+    ledger = Ledger(delta=1e-5, epsilon=10.0, conversion="tight")
+    ledger.charge(event, count=3, source="test", sampler=sampler)
+    statement = Statement.of(ledger, PRIVATE, accountants=[accountant])
+    assert statement.epsilon == pytest.approx(statement.accountants[accountant]["epsilon"])
+    words = ("Rényi curves", "one Gaussian release", "convolved", "counts.py")
+    assert [word for word in words if any(word in reason for reason in statement.reasons)] == grounds
 
 
 def test_it_is_data_a_text_and_a_page() -> None:
