@@ -5,7 +5,7 @@
 Copies the record and the cell note of every run of the sheet that is comparable with the paper, and the samples and
 statement pages of the first seed. With --subsets runs on a part of the paper's data are kept too, with --profile short
 those of fewer steps; both stay marked as not comparable. Then writes the comparison as Markdown, LaTeX, CSV and JSON
-beside them and the numbers of README.md anew. A run that is kept already is left alone.
+beside them, the picture of a figure, and the numbers of README.md anew. A run that is kept already is left alone.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from pathlib import Path
 from omegaconf import OmegaConf
 
 from dpot.record import RECORD, Record, write_atomically
-from dpot.reporting import compare, published, readme, sheets, store, tables
+from dpot.reporting import compare, pictures, published, readme, sheets, store, tables
 from dpot.tasks.compare import lacking
 
 # of the first seed; all they say stands in every record
@@ -70,7 +70,19 @@ def main() -> None:
     write_atomically(folder / "comparison.tex", tables.latex(sheet, cells))
     write_atomically(folder / "comparison.csv", tables.comma_separated(cells))
     write_atomically(folder / "comparison.json", json.dumps(compare.as_answer(sheet, cells), indent=1) + "\n")
+    if sheet.picture:
+        write_atomically(folder / f"{sheet.kind}_{sheet.name}.png", pictures.draw(sheet, kept_panels(sheet, folder)))
     readme.update()
+
+
+def kept_panels(sheet: sheets.Sheet, folder: Path) -> list[pictures.Panel]:
+    """The kept runs of a figure, in the order of the sheet's rows; of samples the first seed's."""
+    panels, rows = [], list(sheet.rows)
+    for note in sorted(folder.glob("*/cell-*.json")):
+        home, record = json.loads(note.read_text()), Record.load(note.parent)
+        if sheet.picture != "samples" or home["seed"] == 0:
+            panels.append(pictures.Panel(home["row"], tuple(home["group"]), note.parent, record))
+    return sorted(panels, key=lambda panel: rows.index(panel.row))
 
 
 if __name__ == "__main__":

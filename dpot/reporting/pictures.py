@@ -6,6 +6,7 @@ import io
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from statistics import fmean, stdev
 
 from dpot.record import Record
 from dpot.reporting.sheets import Column, Sheet
@@ -52,7 +53,10 @@ def gallery(title: str, panels: Sequence[Panel]) -> bytes:
 
 
 def curves(sheet: Sheet, panels: Sequence[Panel]) -> bytes:
-    """Each metric over an axis: the last word of a row is its place there, the words before it name the curve."""
+    """Each metric over an axis: the last word of a row is its place there, the words before it name the curve.
+
+    Means of the seeds, with bars of one standard deviation.
+    """
     from matplotlib.figure import Figure
 
     def shown(column: Column) -> bool:
@@ -63,6 +67,7 @@ def curves(sheet: Sheet, panels: Sequence[Panel]) -> bytes:
     axes = figure.subplots(1, max(1, len(columns)), squeeze=False)[0]
     for axis, column in zip(axes, columns, strict=False):
         mine = [p for p in panels if p.group == column.overrides]
+        ticks: set[float] = set()
         for name in dict.fromkeys(p.row.rpartition(" ")[0] for p in mine):
             points: dict[float, list[float]] = {}
             for panel in mine:
@@ -71,8 +76,13 @@ def curves(sheet: Sheet, panels: Sequence[Panel]) -> bytes:
                 if curve == name and value is not None:
                     points.setdefault(float(place), []).append(value)
             places = sorted(points)
-            axis.plot(places, [sum(points[x]) / len(points[x]) for x in places], marker="o", label=name)
+            spread = [stdev(points[x]) if len(points[x]) > 1 else 0.0 for x in places]
+            means = [fmean(points[x]) for x in places]
+            axis.errorbar(places, means, yerr=spread, marker="o", capsize=3, alpha=0.8, label=name)
+            ticks |= set(places)
         axis.set_xscale("log")
+        axis.set_xticks(sorted(ticks), [f"{x:g}" for x in sorted(ticks)])
+        axis.minorticks_off()
         axis.set_xlabel(sheet.axis or "")
         axis.set_ylabel(column.name)
         axis.legend(fontsize=7)
