@@ -1,0 +1,66 @@
+"""scripts/keep_results.py: what is kept, under which names, and that the tables and pictures follow from it."""
+
+import importlib.util
+import json
+import shutil
+import sys
+from pathlib import Path
+from statistics import fmean
+
+import pytest
+
+from dpot.config import REPOSITORY
+from dpot.reporting import readme, store
+
+KEPT = REPOSITORY / "results/reproduced/dp_swd/figure_3"
+RUNS = [f"Sketch_10-dslr_to_amazon-s{seed}" for seed in (0, 1, 2)]
+
+
+@pytest.fixture
+def keep(tmp_path, monkeypatch):
+    """keep() on finished runs in tmp_path/outputs, into tmp_path/reproduced; returns the folder of Figure 3."""
+    spec = importlib.util.spec_from_file_location("keep_results", REPOSITORY / "scripts/keep_results.py")
+    script = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(script)
+    monkeypatch.setattr(store, "REPRODUCED", tmp_path / "reproduced")
+    monkeypatch.setattr(readme, "update", lambda: None)
+    for number, name in enumerate(RUNS):
+        shutil.copytree(KEPT / name, tmp_path / "outputs/runs" / f"adapt-{number}")
+
+    def run(*options: str) -> Path:
+        monkeypatch.setattr(sys, "argv", ["keep_results", str(tmp_path / "outputs"), "dp_swd", "figure", "3", *options])
+        script.main()
+        return tmp_path / "reproduced/dp_swd/figure_3"
+
+    return run
+
+
+def accuracies(folder: Path) -> list[float]:
+    return [json.loads((folder / name / "record.json").read_text())["metrics"]["accuracy"] for name in RUNS]
+
+
+def test_runs_are_kept_by_cell_and_seed_and_compared(keep):
+    folder = keep()
+    assert sorted(p.name for p in folder.iterdir() if p.is_dir()) == RUNS
+    assert f"| Sketch 10 | D-A | – | {fmean(accuracies(KEPT)):.1f}" in (folder / "comparison.md").read_text()
+    first = (folder / "figure_3.png").read_bytes()
+    assert first.startswith(b"\x89PNG")
+    shutil.rmtree(folder / RUNS[0])
+    shutil.rmtree(folder.parents[2] / "outputs/runs/adapt-0")
+    keep()
+    assert (folder / "figure_3.png").read_bytes() != first  # the picture is of what is kept
+
+
+def test_a_kept_run_is_left_alone_and_other_profiles_are_not_kept(keep, tmp_path):
+    path = tmp_path / "outputs/runs/adapt-2/record.json"
+    short = json.loads(path.read_text())
+    short["config"]["profile"]["name"] = "short"
+    path.write_text(json.dumps(short))
+    folder = keep()
+    assert not (folder / RUNS[2]).exists()
+    kept = folder / RUNS[1] / "record.json"
+    kept.write_text(kept.read_text().replace('"commit"', '"kept commit"'))
+    before = kept.read_text()
+    keep("--profile", "short")
+    assert kept.read_text() == before
+    assert (folder / f"{RUNS[2]}-short/record.json").exists()
