@@ -42,8 +42,9 @@ class SmoothDoubling(nn.Module):
 
     spread: Tensor
 
-    def __init__(self, inputs: int, outputs: int) -> None:
+    def __init__(self, inputs: int, outputs: int, bias: bool = False) -> None:
         super().__init__()
+        self.bias = nn.Parameter(torch.zeros(outputs)) if bias else None
         self.weight = nn.Parameter(torch.empty(inputs, outputs, 3, 3))
         nn.init.kaiming_uniform_(self.weight, a=5**0.5)  # as torch's own convolutions
         line = torch.zeros(3, 6)
@@ -54,7 +55,7 @@ class SmoothDoubling(nn.Module):
     def forward(self, x: Tensor) -> Tensor:
         """(N, C, H, W) → (N, C', 2H, 2W)."""
         kernel = (self.weight.flatten(2) @ self.spread).unflatten(2, (6, 6))
-        return nn.functional.conv_transpose2d(x, kernel, stride=2, padding=2)
+        return nn.functional.conv_transpose2d(x, kernel, self.bias, stride=2, padding=2)
 
 
 class SketchDCGAN(Generator):
@@ -99,7 +100,9 @@ class SketchDCGAN(Generator):
             layers += [nn.BatchNorm2d(before), nn.ReLU(), SmoothDoubling(before, after) if smooth else plain]
             layers += [Residual(after, normalised) for _ in range(blocks)]
         last = widths[-2] if subpixel else widths[-1]
-        to_image = nn.ConvTranspose2d(last, channels, 4, 2, 1) if subpixel else nn.Conv2d(last, channels, 3, padding=1)
+        to_image: nn.Module = nn.Conv2d(last, channels, 3, padding=1)
+        if subpixel:
+            to_image = SmoothDoubling(last, channels, True) if smooth else nn.ConvTranspose2d(last, channels, 4, 2, 1)
         layers += [nn.BatchNorm2d(last), nn.ReLU(), to_image]
         self.net = nn.Sequential(*layers).to(memory_format=torch.channels_last)
 
