@@ -20,11 +20,7 @@ MOST_KNOTS, LEAST_KNOTS = 24, 4
 LOW_NOISE_KNOTS = 16  # from here on the noise is low: planes, fine directions
 COUNT_PER_BIN = 3  # an average bin's count, in noise deviations: decides the number of knots
 BATCH, BATCH_ON_CPU = 1280, 64  # generated records per step, all classes together
-STEPS, MOST_STEPS, LEAST_STEPS = (
-    (44, 38),
-    (5000, 3000),
-    500,
-)  # of the two fits: by √signal, within bounds
+STEPS, MOST_STEPS, LEAST_STEPS = (44, 38), (5000, 3000), 500  # of the two fits: by √signal, within bounds
 STEPS_ON_CPU = (4000, 2000)  # many small steps: minutes for 28×28
 NORM_SHARE = 0.01
 

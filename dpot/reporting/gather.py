@@ -158,7 +158,7 @@ def _home(record: Record) -> str | None:
 
 def gather(output_root: str | Path | None, reproduced: Path = store.REPRODUCED) -> Gathered:
     """Read everything; output_root=None leaves this machine's own runs out."""
-    records = list(store.records(output_root))
+    records = store.records(output_root)
     documents = find_documents(reproduced)
     states = []
     for sheet in sheets.all_sheets():

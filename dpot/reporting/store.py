@@ -9,7 +9,6 @@ from __future__ import annotations
 import hashlib
 import json
 import logging
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -27,15 +26,16 @@ def claim(directory: Path, home: dict[str, Any]) -> None:
     write_atomically(directory / f"cell-{home['paper']}-{home['name']}-{name}.json", json.dumps(home) + "\n")
 
 
-def records(output_root: str | Path | None, committed: bool = True) -> Iterator[Record]:
+def records(output_root: str | Path | None, committed: bool = True) -> list[Record]:
     """Every whole record with the cells it serves; a damaged one is named and passed over.
 
+    A run that was kept for several sheets lies in several folders: it is one record that serves them all.
     output_root=None: the committed ones alone.
     """
     found = [] if output_root is None else sorted((Path(output_root) / "runs").glob(f"*/{RECORD}"))
     if committed:
         found += sorted(REPRODUCED.glob(f"**/{RECORD}"))
-    seen: set[str] = set()
+    runs: dict[str, Record] = {}
     for path in found:
         try:
             record = Record.load(path.parent)
@@ -43,8 +43,10 @@ def records(output_root: str | Path | None, committed: bool = True) -> Iterator[
             log.warning("%s", error)
             continue
         key = json.dumps([record.provenance.get("fingerprint"), record.provenance.get("finished")])
-        record.provenance["directory"] = path.parent  # known to whoever reads it now, never written
-        record.provenance["sheets"] = [json.loads(f.read_text()) for f in sorted(path.parent.glob("cell-*.json"))]
-        if key not in seen:
-            seen.add(key)
-            yield record
+        # known to whoever reads it now, never written
+        provenance = runs.setdefault(key, record).provenance
+        homes = provenance.setdefault("sheets", [])
+        provenance.setdefault("directory", path.parent)
+        notes = [json.loads(f.read_text()) for f in sorted(path.parent.glob("cell-*.json"))]
+        homes += [note for note in notes if note not in homes]
+    return list(runs.values())

@@ -51,7 +51,7 @@ class Compose(Task):
             title = "WDP, Table 1: the budgets of the basic mechanisms"
             return _written(folder, "table1", {"table": 1, "rows": rows, "made_by": made_by}, title, rows, NOTE_1)
         if cfg.paper in (None, "wdp") and table == "2" and figure is None:
-            rows = table_2(list(store.records(cfg.output_root)))
+            rows = table_2(store.records(cfg.output_root))
             title = "WDP, Table 2: printed budgets, what the formula gives, and a correct run"
             return _written(
                 folder, "table2_budgets", {"table": 2, "rows": rows, "made_by": made_by}, title, rows, NOTE_2

@@ -3,6 +3,7 @@
 import csv
 import dataclasses
 import io
+import json
 
 import pytest
 from rich.console import Console
@@ -122,6 +123,33 @@ def test_claims_beside_a_record_are_found_again(tmp_path, sheet):
     (tmp_path / "runs" / "broken" / "record.json").write_text("{")
     (found,) = store.records(tmp_path, committed=False)
     assert cell_of(sheet, [found]).ours == 87.0
+
+
+def test_a_run_kept_for_two_sheets_is_one_record_that_serves_both(tmp_path, monkeypatch, sheet):
+    monkeypatch.setattr(store, "REPRODUCED", tmp_path)
+    whole = record("SWD", 0, 87.0)
+    home = whole.provenance.pop("sheets")[0]
+    for folder, claimed in (("figure_4", home | {"kind": "figure", "name": "4"}), ("table_2", home)):
+        (tmp_path / "dp_swd" / folder / "run").mkdir(parents=True)
+        whole.save(tmp_path / "dp_swd" / folder / "run")
+        store.claim(tmp_path / "dp_swd" / folder / "run", claimed)
+    found = store.records(None)
+    assert len(found) == 1
+    assert [claimed["kind"] for claimed in found[0].provenance["sheets"]] == ["figure", "table"]
+    assert cell_of(sheet, found).seeds == 1
+
+
+def test_committed_comparisons_are_what_the_committed_records_give():
+    records = store.records(None)
+    kept = sorted(store.REPRODUCED.glob("*/*/comparison.json"))
+    assert kept
+    for path in kept:
+        paper, (kind, _, name) = path.parts[-3], path.parent.name.partition("_")
+        own = sheets.load(paper, name, kind)
+        printed = published.tables(paper).get(name) if kind == "table" else None
+        now = {(c.row, c.column): (c.ours, c.seeds) for c in compare.compare(own, printed, records, None)}
+        then = {(c["row"], c["column"]): (c["ours"], c["seeds"]) for c in json.loads(path.read_text())["cells"]}
+        assert then == now, path
 
 
 def test_unknown_sheets_are_answered_with_the_known():
