@@ -26,6 +26,7 @@ from dpot.methods.adaptation import AdaptationProblem
 from dpot.methods.base import Problem
 from dpot.methods.sketch_alignment import SketchAlignment
 from dpot.models.adaptation import network_for
+from dpot.models.conv_pool import ConvPoolFirst
 from dpot.models.merf_conv import MerfConv
 from dpot.models.sinkhorn_dcgan import SinkhornDCGAN
 from dpot.privacy.budget import Budget
@@ -38,6 +39,7 @@ from dpot.transport import checks, kernels
 FREE = {"empty", "empty_like", "new_empty", "empty_strided", "new_empty_strided", "_unsafe_view", "_local_scalar_dense"}
 TWICE = {"slice_backward", "select_backward", "nll_loss_backward"}  # zeros, then what goes into them
 TRITON = {
+    "models.triton_conv_pool": ("conv_pool", "conv_pool_gradient"),
     "training.triton_samplers": ("first_distinct",),
     "transport.triton_sliced": ("sorted_difference",),
     "transport.triton_sinkhorn": ("ground_cost", "annealed_resident", "annealed_streamed", "envelope_gradient"),
@@ -98,6 +100,7 @@ def as_on_a_gpu() -> None:
         sys.modules[f"dpot.{module}"] = SimpleNamespace(**stand_ins)  # type: ignore[assignment]
     kernels.fits_sort = kernels.fits_sinkhorn = lambda x, y: True
     samplers._fused = lambda device: True  # type: ignore[assignment]
+    ConvPoolFirst._takes = lambda self, x, first: not first._forward_hooks  # type: ignore[method-assign]
     checks.check_finite = lambda x, name: None
     torch.nn.functional.dropout = lambda x, p, training=True, inplace=False: torch.native_dropout(x, p, training)[0]
     torch.optim.Adam = partial(torch.optim.Adam, fused=True)  # type: ignore[misc,assignment]

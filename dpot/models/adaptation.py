@@ -12,6 +12,7 @@ import torch
 from torch import Tensor, nn
 
 from dpot.errors import UsageError
+from dpot.models.conv_pool import ConvPoolFirst
 
 
 class Network(nn.Module):
@@ -29,7 +30,7 @@ class Network(nn.Module):
 
 def digit_network(classes: int = 10) -> Network:
     """DP-SWD's network for 28×28 digits: 320 features behind a sigmoid, head 320-100-10."""
-    features = nn.Sequential(
+    features = ConvPoolFirst(
         nn.Conv2d(1, 32, 5),
         nn.MaxPool2d(2),
         nn.ReLU(),

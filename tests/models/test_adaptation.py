@@ -1,6 +1,11 @@
 """The networks of domain adaptation: their shapes, and their gradients record by record."""
 
+import importlib.util
+import os
+import subprocess
+import sys
 from functools import partial
+from pathlib import Path
 
 import pytest
 import torch
@@ -103,3 +108,43 @@ def test_the_contrast_curve_is_a_power_times_a_gain_with_its_derivatives():
     torch.testing.assert_close(
         torch.autograd.grad(move(images), parameters, slope), torch.autograd.grad(expected, parameters, slope)
     )
+
+
+@pytest.mark.skipif(importlib.util.find_spec("triton") is None, reason="Triton is not installed")
+def test_fused_convolution_and_pooling_in_tritons_interpreter():
+    suite = Path(__file__).with_name("interpreted_conv_pool.py")
+    environment = {**os.environ, "TRITON_INTERPRET": "1", "CUDA_VISIBLE_DEVICES": "", "OMP_NUM_THREADS": "1"}
+    command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", str(suite)]
+    run = subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
+    assert run.returncode == 0, run.stdout[-4000:]
+    assert " passed" in run.stdout
+
+
+@pytest.mark.gpu
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device")
+@pytest.mark.parametrize("count", [1, 128, 5000])
+def test_features_of_digits_on_a_gpu_are_those_in_double_precision(count):
+    torch.manual_seed(0)
+    there, here = digit_network().eval().cuda(), digit_network().eval().double()
+    here.load_state_dict(there.state_dict())
+    x, slope = torch.rand(count, 1, 28, 28) * 2 - 1, torch.randn(count, 320)
+    x[: count // 4] = -1  # empty images: every value of a cell is the same
+    ours, expected = there.features(x.cuda()), here.features(x.double())
+    torch.testing.assert_close(ours.cpu().double(), expected, rtol=1e-3, atol=1e-3)
+    ours.backward(slope.cuda())
+    expected.backward(slope.double())
+    for (name, mine), other in zip(there.features.named_parameters(), here.features.parameters(), strict=True):
+        apart = (mine.grad.cpu().double() - other.grad).norm() / other.grad.norm()
+        assert apart < 2e-2, name  # the second convolution is the library's, in TF32
+
+
+@pytest.mark.gpu
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device")
+def test_a_hook_on_the_first_convolution_sees_its_output_on_a_gpu():
+    network = digit_network().cuda()
+    seen = []
+    hook = network.features[0].register_forward_hook(lambda layer, given, output: seen.append(output.shape))
+    network.features(torch.rand(3, 1, 28, 28, device="cuda"))
+    hook.remove()
+    network.features(torch.rand(3, 1, 28, 28, device="cuda"))
+    assert seen == [(3, 32, 24, 24)]

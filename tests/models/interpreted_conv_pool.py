@@ -1,0 +1,55 @@
+"""The kernels of the fused convolution and pooling beside torch's own layers, on the CPU by Triton's interpreter.
+
+Run with TRITON_INTERPRET=1 in a process of its own (test_adaptation.py does): the switch must be set before Triton
+loads.
+"""
+
+from __future__ import annotations
+
+import pytest
+import torch
+from torch.nn import functional
+
+from dpot.models.conv_pool import fused
+
+CASES = [  # images, height, width, channels, kernel: more cells than a block, odd sizes, channels left over
+    (3, 28, 28, 32, 5),
+    (1, 9, 12, 3, 3),
+    (40, 11, 8, 9, 2),
+    (2, 6, 6, 8, 5),
+]
+
+
+@pytest.mark.parametrize(("count", "height", "width", "channels", "kernel"), CASES)
+def test_values_and_gradients_are_those_of_the_three_layers(
+    count: int, height: int, width: int, channels: int, kernel: int
+) -> None:
+    torch.manual_seed(count)
+    x = torch.randn(count, 1, height, width)
+    weight = torch.randn(channels, 1, kernel, kernel, requires_grad=True)
+    bias = torch.randn(channels, requires_grad=True)
+    expected = functional.relu(functional.max_pool2d(functional.conv2d(x, weight, bias), 2))
+    slope = torch.randn_like(expected)
+    wanted = torch.autograd.grad(expected, (weight, bias), slope)
+    ours = fused(x, weight, bias)
+    torch.testing.assert_close(ours, expected, rtol=1e-5, atol=1e-5)
+    for mine, other in zip(torch.autograd.grad(ours, (weight, bias), slope), wanted, strict=True):
+        torch.testing.assert_close(mine, other, rtol=1e-4, atol=1e-4)
+
+
+def test_of_equal_values_the_first_wins_and_nothing_flows_back_from_what_is_cut_off() -> None:
+    x = torch.ones(2, 1, 8, 8)
+    x[1] = -1
+    weight, bias = torch.ones(2, 1, 3, 3, requires_grad=True), torch.tensor([0.0, 1.0], requires_grad=True)
+    ours = fused(x, weight, bias)
+    assert torch.equal(ours[0], torch.tensor([9.0, 10.0])[:, None, None].expand(2, 3, 3))
+    assert torch.equal(ours[1], torch.zeros(2, 3, 3))
+    of_weight, of_bias = torch.autograd.grad(ours.sum(), (weight, bias))
+    assert torch.equal(of_weight, torch.full((2, 1, 3, 3), 9.0))
+    assert torch.equal(of_bias, torch.full((2,), 9.0))
+
+
+def test_what_is_not_a_number_is_passed_on() -> None:
+    x = torch.zeros(1, 1, 6, 6)
+    ours = fused(x, torch.full((1, 1, 3, 3), torch.nan), torch.zeros(1))
+    assert ours.isnan().all()
