@@ -123,19 +123,20 @@ def test_fused_convolution_and_pooling_in_tritons_interpreter():
 @pytest.mark.gpu
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device")
 @pytest.mark.parametrize("count", [1, 128, 5000])
-def test_features_of_digits_on_a_gpu_are_those_in_double_precision(count):
+def test_features_of_digits_on_a_gpu_are_those_in_double_precision(count, monkeypatch):
+    monkeypatch.setattr(torch.backends.cudnn, "allow_tf32", False)  # the second convolution is the library's
     torch.manual_seed(0)
     there, here = digit_network().eval().cuda(), digit_network().eval().double()
     here.load_state_dict(there.state_dict())
     x, slope = torch.rand(count, 1, 28, 28) * 2 - 1, torch.randn(count, 320)
     x[: count // 4] = -1  # empty images: every value of a cell is the same
     ours, expected = there.features(x.cuda()), here.features(x.double())
-    torch.testing.assert_close(ours.cpu().double(), expected, rtol=1e-3, atol=1e-3)
+    torch.testing.assert_close(ours.cpu().double(), expected, rtol=1e-5, atol=1e-5)
     ours.backward(slope.cuda())
     expected.backward(slope.double())
     for (name, mine), other in zip(there.features.named_parameters(), here.features.parameters(), strict=True):
         apart = (mine.grad.cpu().double() - other.grad).norm() / other.grad.norm()
-        assert apart < 2e-2, name  # the second convolution is the library's, in TF32
+        assert apart < 5e-3, name  # of millions of cells a few have two values so close that rounding chooses
 
 
 @pytest.mark.gpu
