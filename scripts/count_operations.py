@@ -12,12 +12,14 @@ from __future__ import annotations
 import argparse
 import sys
 from collections import Counter
+from collections.abc import Callable
 from contextlib import nullcontext
 from functools import partial
 from types import SimpleNamespace
 from typing import Any
 
 import torch
+from torch import nn
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from dpot.evaluation import classifiers, stepping
@@ -36,6 +38,7 @@ from dpot.training import samplers
 from dpot.training.engine import Engine
 from dpot.transport import checks, kernels
 
+CPU = torch.device("cpu")
 FREE = {"empty", "empty_like", "new_empty", "empty_strided", "new_empty_strided", "_unsafe_view", "_local_scalar_dense"}
 TWICE = {"slice_backward", "select_backward", "nll_loss_backward"}  # zeros, then what goes into them
 TRITON = {
@@ -108,9 +111,9 @@ def as_on_a_gpu() -> None:
     classifiers.adam = lambda parameters, rate, device: torch.optim.Adam(parameters, rate)
 
 
-def of_engine(engine: Engine | None) -> Counter[str]:
+def of_engine(make: Callable[[], Engine]) -> Counter[str]:
     """Operations of the second step: the first one makes the optimiser's state."""
-    assert engine is not None
+    engine = make()
     engine.open(2)
     engine.one_step()
     COUNT.found.clear()
@@ -119,26 +122,40 @@ def of_engine(engine: Engine | None) -> Counter[str]:
     return COUNT.found.copy()
 
 
-def means() -> dict[str, Any]:
+def means(device: torch.device) -> dict[str, Any]:
     """Budget, ledger, generators."""
-    random = torch.Generator().manual_seed(0)
-    return {"budget": Budget(10.0, 1e-5), "ledger": Ledger(1e-5, None), "noise": NoiseSource(), "random": random}
+    random, noise = torch.Generator(device).manual_seed(0), NoiseSource(device=device)
+    return {"budget": Budget(10.0, 1e-5), "ledger": Ledger(1e-5, None), "noise": noise, "random": random}
 
 
-def of_adaptation(name: str, data: str) -> Counter[str]:
+def adaptation_engine(name: str, data: str, device: torch.device) -> Engine:
     """One stage of a method that moves a classifier from one domain to another."""
     (stage, method), (many, few, shape, classes) = ADAPTATIONS[name], SIZES[data]
-    source, target, labels = torch.rand(many, *shape), torch.rand(few, *shape), torch.arange(many) % classes
-    network = network_for(shape, classes)
+    source, target = torch.rand(many, *shape, device=device), torch.rand(few, *shape, device=device)
+    labels, network = torch.arange(many, device=device) % classes, network_for(shape, classes).to(device)
     given = {"source": source, "labels": labels, "target": target, "classes": classes, "network": network}
-    return of_engine(dict(method.stages(AdaptationProblem(**given, **means())))[stage]())
+    return dict(method.stages(AdaptationProblem(**given, **means(device))))[stage]()
 
 
-def of_generation(name: str) -> Counter[str]:
-    """A step of a method that trains a generator, on as many records as MNIST has."""
+def generation_problem(model: nn.Module, device: torch.device) -> Problem:
+    """As many records as MNIST has, and a generator to train on them."""
+    images, labels = torch.rand(60_000, 1, 28, 28, device=device), torch.arange(60_000, device=device) % 10
+    return Problem(images=images, labels=labels, classes=10, generator=model.to(device), **means(device))
+
+
+def generation_engine(name: str, device: torch.device) -> Engine:
+    """A method that trains a generator."""
     method, model = GENERATIONS[name]
-    given = {"images": torch.rand(60_000, 1, 28, 28), "labels": torch.arange(60_000) % 10, "classes": 10}
-    return of_engine(method.prepare(Problem(**given, generator=model(10, (1, 28, 28)), **means())))
+    return method.prepare(generation_problem(model(10, (1, 28, 28)), device))
+
+
+def engines(device: torch.device = CPU) -> dict[str, Callable[[], Engine]]:
+    """What makes the engine of each training, by its name."""
+    made: dict[str, Callable[[], Engine]] = {}
+    for data in SIZES:
+        made |= {f"{name}, {data}": partial(adaptation_engine, name, data, device) for name in ADAPTATIONS}
+    del made["sketch's transport, office"]  # it only exists for images
+    return made | {name: partial(generation_engine, name, device) for name in GENERATIONS}
 
 
 def of_classifier(name: str) -> Counter[str]:
@@ -176,9 +193,7 @@ def main() -> None:
     wanted = parser.parse_args().names
     as_on_a_gpu()
     stepping.Epochs._step_in_order = counted(stepping.Epochs._step_in_order)  # type: ignore[method-assign]
-    steps = {f"{name}, {data}": partial(of_adaptation, name, data) for data in SIZES for name in ADAPTATIONS}
-    del steps["sketch's transport, office"]  # it only exists for images
-    steps |= {name: partial(of_generation, name) for name in GENERATIONS}
+    steps: dict[str, Any] = {name: partial(of_engine, make) for name, make in engines().items()}
     steps |= {f"judge: {name}": partial(of_classifier, name) for name in ("CNN", "MLP", "logistic regression ×10")}
     print("| step | operations | most frequent |", "|---|---|---|", sep="\n")
     for name, count in steps.items():

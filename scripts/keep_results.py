@@ -2,10 +2,11 @@
 
     python scripts/keep_results.py outputs dp_swd table 2
 
-Copies the record and the cell note of every run of the sheet that is comparable with the paper, and the samples and
-statement pages of the first seed. With --subsets runs on a part of the paper's data are kept too, with --profile short
-those of fewer steps; both stay marked as not comparable. Then writes the comparison as Markdown, LaTeX, CSV and JSON
-beside them, the picture of a figure, and the numbers of README.md anew. A run that is kept already is left alone.
+Copies the record and the cell note of every run of the sheet that is comparable with the paper, and samples, pictures
+of features and statement pages of the first seed. With --subsets runs on a part of the paper's data are kept too, with
+--profile short those of fewer steps; both stay marked as not comparable. Then writes the comparison as Markdown, LaTeX,
+CSV and JSON beside them, the picture of a figure, and the numbers of README.md anew. A run that is kept already is left
+alone.
 """
 
 from __future__ import annotations
@@ -25,7 +26,8 @@ from dpot.reporting import compare, pictures, published, readme, sheets, store, 
 from dpot.tasks.compare import lacking
 
 # of the first seed; all they say stands in every record
-PAGES = ("samples.png", "features.png", "features.json", "privacy.md", "privacy.html")
+PAGES = ("samples.png", "privacy.md", "privacy.html")
+FEATURES = ("features.png", "features.json")  # large, and much alike: of sheets with published numbers alone
 
 
 def main() -> None:
@@ -40,6 +42,7 @@ def main() -> None:
     options = parser.parse_args()
     sheet = sheets.load(options.paper, options.name, options.kind)
     folder = store.REPRODUCED / sheet.paper / f"{sheet.kind}_{sheet.name}"
+    printed = published.tables(sheet.paper).get(sheet.name) if sheet.kind == "table" else None
     for note in sorted((options.output_root / "runs").glob("*/cell-*.json")):
         home, run = json.loads(note.read_text()), note.parent
         record = Record.load(run)
@@ -55,13 +58,12 @@ def main() -> None:
             print(f"kept already: {target.name}")
             continue
         target.mkdir(parents=True, exist_ok=True)
-        for name in PAGES if home["seed"] == 0 else ():
+        for name in (*PAGES, *(FEATURES if printed else ())) if home["seed"] == 0 else ():
             if (run / name).exists():
                 shutil.copyfile(run / name, target / name)
         shutil.copyfile(note, target / note.name)
         shutil.copyfile(run / RECORD, target / RECORD)  # last, as a run does
         print(f"kept: {target.name}")
-    printed = published.tables(sheet.paper).get(sheet.name) if sheet.kind == "table" else None
     nowhere = folder / "no-other-runs"  # only what is committed counts
     cells = compare.compare(sheet, printed, store.records(nowhere), None)  # of the largest profile there is
     absent = lacking(sheet, OmegaConf.create({"data_root": os.environ.get("DPOT_DATA")}))
