@@ -85,9 +85,9 @@ def curves(sheet: Sheet, panels: Sequence[Panel]) -> bytes:
         axis.minorticks_off()
         axis.set_xlabel(sheet.axis or "")
         axis.set_ylabel(column.name)
+        axis.set_title(" or ".join(sorted({_size(p.record) for p in mine}, key=lambda size: (len(size), size))), fontsize=8)
         axis.legend(fontsize=7)
-    sizes = ", ".join(dict.fromkeys(_size(p.record) for p in panels))
-    figure.suptitle(f"{sheet.title} ({sizes})", fontsize=9)
+    figure.suptitle(sheet.title, fontsize=9)
     return _png(figure)
 
 
