@@ -85,7 +85,8 @@ def curves(sheet: Sheet, panels: Sequence[Panel]) -> bytes:
         axis.minorticks_off()
         axis.set_xlabel(sheet.axis or "")
         axis.set_ylabel(column.name)
-        axis.set_title(" or ".join(sorted({_size(p.record) for p in mine}, key=lambda size: (len(size), size))), fontsize=8)
+        sizes = {_size(p.record) for p in mine}
+        axis.set_title(" or ".join(sorted(sizes, key=lambda size: (len(size), size))), fontsize=8)
         axis.legend(fontsize=7)
     figure.suptitle(sheet.title, fontsize=9)
     return _png(figure)
