@@ -86,7 +86,7 @@ def steps_per_second(make: Callable[[], Engine], together: int, seconds: float) 
     many = max(2 * few, int(few * seconds / first))
     while (more := spent(many)) < seconds and many < 10**6:
         many = min(4 * many, int(many * 1.3 * seconds / more) + 1)
-    return together * (many - few) / max(more - spent(few), 1e-9)
+    return together * (many - few) / (more - spent(few))
 
 
 def main() -> None:

@@ -9,6 +9,8 @@ import pytest
 import torch
 from hypothesis import settings
 
+from dpot.precision import has_triton
+
 # A change must not fail to land by a chance find in code it did not touch; people's own runs go on searching.
 settings.register_profile("ci", derandomize=True)
 if os.environ.get("CI"):
@@ -43,5 +45,21 @@ def dpot(tmp_path):
         if check and done.returncode:
             pytest.fail(f"dpot {' '.join(map(str, arguments))} gave {done.returncode}:\n{done.stderr[-3000:]}")
         return done
+
+    return run
+
+
+@pytest.fixture
+def interpreted():
+    """Run a file of tests by Triton's interpreter, in a process of its own: the switch is read when Triton loads."""
+    if not has_triton():
+        pytest.skip("Triton is not installed")
+
+    def run(suite):
+        environment = {**os.environ, "TRITON_INTERPRET": "1", "CUDA_VISIBLE_DEVICES": "", "OMP_NUM_THREADS": "1"}
+        command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", str(suite)]
+        done = subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
+        assert done.returncode == 0, done.stdout[-4000:]
+        assert " passed" in done.stdout
 
     return run

@@ -1,4 +1,4 @@
-"""ReLU(max-pool(convolution)) of images of one channel: one kernel on a GPU instead of four, two instead of seven back.
+"""ReLU(max-pool(convolution)) of images of one channel, as one kernel on a GPU and one for the gradients.
 
 A convolution of one channel is too thin for the library's tensor cores, and its output, four times as large as what
 the pooling leaves of it, goes through memory for bias, pooling, ReLU and all of them again on the way back. Here it
@@ -8,20 +8,15 @@ made: where it is needed, and everywhere but on a GPU, torch's own layers run.
 
 from __future__ import annotations
 
-import importlib.util
-from functools import cache
 from typing import Any, cast
 
 import torch
 from torch import Tensor, nn
 
+from dpot.precision import has_triton
+
 BLOCK = 128  # cells a program works on at once
 PROGRAMS = 16  # how many share the cells of a channel on the way back
-
-
-@cache
-def _available() -> bool:
-    return torch.cuda.is_available() and importlib.util.find_spec("triton") is not None
 
 
 class ConvPoolFirst(nn.Sequential):
@@ -42,7 +37,7 @@ class ConvPoolFirst(nn.Sequential):
     def _takes(self, x: Tensor, first: nn.Conv2d) -> bool:
         """A hook on the convolution wants to see its output (clipped_sum): then it must exist."""
         plain = x.is_cuda and x.dtype == torch.float32 and not x.requires_grad and not first._forward_hooks
-        return plain and _available()
+        return plain and has_triton()
 
 
 def fused(x: Tensor, weight: Tensor, bias: Tensor) -> Tensor:

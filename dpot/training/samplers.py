@@ -19,12 +19,10 @@ The iid numbers are 63-bit integers modulo N: each value's probability is off by
 
 from __future__ import annotations
 
-import importlib.util
 import itertools
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass
-from functools import cache
 from typing import Any, ClassVar
 
 import numpy as np
@@ -33,6 +31,7 @@ import torch
 from torch import Tensor
 
 from dpot.errors import UsageError
+from dpot.precision import has_triton
 from dpot.ranges import Count, Probability
 
 FAILURE = 2.0**-64
@@ -66,10 +65,9 @@ def draws_needed(batch: int, population: int) -> int | None:
     return int(m[enough[0]]) if len(enough) else None
 
 
-@cache
 def _fused(device: torch.device) -> bool:
     """Whether the draws of this device go through the Triton kernel."""
-    return device.type == "cuda" and importlib.util.find_spec("triton") is not None
+    return device.type == "cuda" and has_triton()
 
 
 class _Distinct:

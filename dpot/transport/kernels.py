@@ -8,14 +8,13 @@ graph, provided one call of the same shape went before (it compiles, and fills t
 
 from __future__ import annotations
 
-import importlib.util
 import math
 from collections.abc import Sequence
-from functools import cache
 
 import torch
 from torch import Tensor
 
+from dpot.precision import has_triton
 from dpot.transport.solvers import Potentials, device_constants
 
 SINKHORN_LIMIT = 256  # points a side; above, the twin's large matrix operations fill the GPU by themselves
@@ -23,21 +22,15 @@ TILE = 8192  # entries of the cost matrix that 16 warps hold in registers (compi
 SORT_LIMIT = 512  # points a row; a bitonic network needs log² n rounds, and at 1000 a radix sort wins on an H200
 
 
-@cache
-def available() -> bool:
-    """Whether Triton is installed and there is a CUDA device to run it on."""
-    return torch.cuda.is_available() and importlib.util.find_spec("triton") is not None
-
-
 def fits_sinkhorn(x: Tensor, y: Tensor) -> bool:
     """Whether the fused Sinkhorn takes these clouds (B, n, d), (B, m, d)."""
     small = max(x.shape[-2], y.shape[-2]) <= SINKHORN_LIMIT
-    return x.is_cuda and x.dtype == torch.float32 and small and available()
+    return x.is_cuda and x.dtype == torch.float32 and small and has_triton()
 
 
 def fits_sort(x: Tensor, y: Tensor) -> bool:
     """Whether the fused sort takes these rows (..., n)."""
-    return x.is_cuda and x.dtype == torch.float32 and x.shape == y.shape and x.shape[-1] <= SORT_LIMIT and available()
+    return x.is_cuda and x.dtype == torch.float32 and x.shape == y.shape and x.shape[-1] <= SORT_LIMIT and has_triton()
 
 
 def ground_cost(x: Tensor, y: Tensor, l2: float, l1: float) -> Tensor:

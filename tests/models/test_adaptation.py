@@ -1,9 +1,5 @@
 """The networks of domain adaptation: their shapes, and their gradients record by record."""
 
-import importlib.util
-import os
-import subprocess
-import sys
 from functools import partial
 from pathlib import Path
 
@@ -110,14 +106,8 @@ def test_the_contrast_curve_is_a_power_times_a_gain_with_its_derivatives():
     )
 
 
-@pytest.mark.skipif(importlib.util.find_spec("triton") is None, reason="Triton is not installed")
-def test_fused_convolution_and_pooling_in_tritons_interpreter():
-    suite = Path(__file__).with_name("interpreted_conv_pool.py")
-    environment = {**os.environ, "TRITON_INTERPRET": "1", "CUDA_VISIBLE_DEVICES": "", "OMP_NUM_THREADS": "1"}
-    command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", str(suite)]
-    run = subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
-    assert run.returncode == 0, run.stdout[-4000:]
-    assert " passed" in run.stdout
+def test_fused_convolution_and_pooling_in_tritons_interpreter(interpreted):
+    interpreted(Path(__file__).with_name("interpreted_conv_pool.py"))
 
 
 @pytest.mark.gpu

@@ -1,25 +1,16 @@
 """When the kernels are used, and that they compute what their twins do (interpreted, in a process of its own)."""
 
-import importlib.util
-import os
 import subprocess
 import sys
 from pathlib import Path
 
-import pytest
 import torch
 
 from dpot.transport import kernels
 
 
-@pytest.mark.skipif(importlib.util.find_spec("triton") is None, reason="Triton is not installed")
-def test_kernels_agree_with_their_twins_in_tritons_interpreter():
-    suite = Path(__file__).with_name("interpreted_kernels.py")
-    environment = {**os.environ, "TRITON_INTERPRET": "1", "CUDA_VISIBLE_DEVICES": "", "OMP_NUM_THREADS": "1"}
-    command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", str(suite)]
-    run = subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
-    assert run.returncode == 0, run.stdout[-4000:]
-    assert " passed" in run.stdout
+def test_kernels_agree_with_their_twins_in_tritons_interpreter(interpreted):
+    interpreted(Path(__file__).with_name("interpreted_kernels.py"))
 
 
 def test_importing_the_kernels_does_not_import_triton():
