@@ -63,6 +63,11 @@ class Moments:
         floor = 0.04 * math.sqrt(max(float(self.covariance.trace()), 1e-12))
         return inside @ self.mean, variances.clamp(min=0).sqrt().clamp(min=max(floor, LEAST_DEVIATION))
 
+    def deviations(self, shape: ImageShape) -> Tensor:
+        """(H, W): how much each pixel varies, as far as the subspace shows it."""
+        variances = ((self.covariance @ self.basis) * self.basis).sum(0)
+        return variances.clamp(min=0).view(shape).sum(0).sqrt()
+
 
 def public_basis(shape: ImageShape) -> Tensor:
     """(functions, d): the lowest frequencies of the 2-D cosine transform per channel; for tables the columns."""
@@ -88,7 +93,8 @@ def draw_directions(
 ) -> Tensor:
     """(lines + 2·planes, d) unit directions.
 
-    mixed: public ones for the kind of record, principal ones, and mixtures of these. public: without the last two.
+    mixed: smooth and localised ones, the latter where the records vary, principal ones, and mixtures of these. public:
+    without the last two, and localised ones everywhere: nothing here knows the released moments.
     uniform, smoothed, localised, gabor, principal: lines of this kind only. Else the name of a file (.npy) with
     directions of the user's own, (k, d); they must not be made from the private records.
     """
@@ -97,8 +103,9 @@ def draw_directions(
         public, planes = _table_directions(shape[0], layout, random, device)
         public = public[: layout.lines // 2] if kind == "mixed" else public
     else:
-        public = _public_lines(shape, layout.lines, low_noise, random, device, kind)
-        planes = _plane_directions(layout.planes, shape, random, device)
+        places = None if kind in PUBLIC else moments.deviations(shape)
+        public = _public_lines(shape, layout.lines, low_noise, random, device, kind, places)
+        planes = _plane_directions(layout.planes, shape, random, device, places)
     if kind == "uniform":
         public = uniform_directions(layout.lines, math.prod(shape), random, device)
     elif kind == "principal":
@@ -113,7 +120,13 @@ def draw_directions(
 
 
 def _public_lines(
-    shape: ImageShape, lines: int, low_noise: bool, random: torch.Generator, device: torch.device, kind: str
+    shape: ImageShape,
+    lines: int,
+    low_noise: bool,
+    random: torch.Generator,
+    device: torch.device,
+    kind: str,
+    places: Tensor | None,
 ) -> Tensor:
     """Smooth and localised directions in the families' shares, or of one kind only."""
     if kind == "gabor":
@@ -127,7 +140,7 @@ def _public_lines(
     ]
     whole = 1.0 if kind == "mixed" else sum(share for *_, share in families)
     drawn = [
-        image_directions(round(share / whole * lines), shape, smoothing, window, random, device)
+        image_directions(round(share / whole * lines), shape, smoothing, window, random, device, places)
         for smoothing, window, share in families
     ]
     return torch.cat(drawn)[:lines]
@@ -153,20 +166,33 @@ def image_directions(
     window: float,
     random: torch.Generator,
     device: torch.device,
+    places: Tensor | None = None,
 ) -> Tensor:
     """Smooth or localised directions; lengths are in pixels of a 28×28 image and grow with the image.
 
-    On colour images each has one pattern and one colour, mostly grey, as images have.
+    On colour images each has one pattern and one colour, mostly grey, as images have. places: (H, W), how often a
+    localised one looks there; without it everywhere alike, less a margin at the borders.
     """
     channels, height, width = shape
     unit = min(height, width) / 28
     flat = (1, height, width)
     if window:
         margin = min(MARGIN * unit, (min(height, width) - 1) / 2)
-        found = localised_directions(count, flat, smoothing * unit, window * unit, margin, random, device)
+        centres = None if places is None else _centres(count, places, random)
+        found = localised_directions(
+            count, flat, smoothing * unit, window * unit, margin, random, device, centres=centres
+        )
     else:
         found = smoothed_directions(count, flat, smoothing * unit, random, device)
     return _coloured(found, channels, random)
+
+
+def _centres(count: int, places: Tensor, random: torch.Generator) -> Tensor:
+    """(count, 2): pixels drawn in proportion to `places`, or all alike where it is zero; somewhere within them."""
+    weights = places.flatten()
+    chosen = torch.multinomial(weights + 1e-6 * weights.max() + 1e-12, count, replacement=True, generator=random)
+    pixels = torch.stack([chosen // places.shape[1], chosen % places.shape[1]], 1)
+    return pixels + torch.rand(count, 2, generator=random, device=places.device) - 0.5
 
 
 def _coloured(patterns: Tensor, channels: int, random: torch.Generator) -> Tensor:
@@ -176,14 +202,16 @@ def _coloured(patterns: Tensor, channels: int, random: torch.Generator) -> Tenso
     return unit_rows((colours[:, :, None] * patterns[:, None, :]).flatten(1))
 
 
-def _plane_directions(planes: int, shape: ImageShape, random: torch.Generator, device: torch.device) -> Tensor:
+def _plane_directions(
+    planes: int, shape: ImageShape, random: torch.Generator, device: torch.device, places: Tensor | None
+) -> Tensor:
     """Pairs of localised directions that look at the same place: the window of the one is that of the other."""
     d = shape[0] * shape[1] * shape[2]
     if not planes:
         return torch.zeros(0, d, device=device)
     unit = min(shape[1:]) / 28
     smoothing, window = PLANE_FAMILY
-    first = image_directions(planes, shape, smoothing, window, random, device)
+    first = image_directions(planes, shape, smoothing, window, random, device, places)
     weight = first.abs().view(planes, shape[0], shape[1], shape[2]).sum(1)
     rows = torch.arange(shape[1], device=device, dtype=torch.float32)
     columns = torch.arange(shape[2], device=device, dtype=torch.float32)

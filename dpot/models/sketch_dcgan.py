@@ -17,14 +17,10 @@ BLOCKS_ON_GPU, BLOCKS_ON_CPU = 1, 0  # there, more steps of a smaller one reach 
 class Residual(nn.Module):
     """x + convolution(ReLU(normalised x))."""
 
-    def __init__(self, channels: int, normalised: bool) -> None:
+    def __init__(self, channels: int) -> None:
         super().__init__()
-        convolution = nn.Conv2d(channels, channels, 3, padding=1, bias=not normalised)
-        if normalised:
-            self.way = nn.Sequential(nn.BatchNorm2d(channels), nn.ReLU(), convolution)
-        else:
-            nn.init.zeros_(convolution.weight)
-            self.way = nn.Sequential(nn.ReLU(), convolution)
+        convolution = nn.Conv2d(channels, channels, 3, padding=1, bias=False)
+        self.way = nn.Sequential(nn.BatchNorm2d(channels), nn.ReLU(), convolution)
 
     def forward(self, x: Tensor) -> Tensor:
         """(N, C, H, W) → (N, C, H, W)."""
@@ -42,9 +38,8 @@ class SmoothDoubling(nn.Module):
 
     spread: Tensor
 
-    def __init__(self, inputs: int, outputs: int, bias: bool = False) -> None:
+    def __init__(self, inputs: int, outputs: int) -> None:
         super().__init__()
-        self.bias = nn.Parameter(torch.zeros(outputs)) if bias else None
         self.weight = nn.Parameter(torch.empty(inputs, outputs, 3, 3))
         nn.init.kaiming_uniform_(self.weight, a=5**0.5)  # as torch's own convolutions
         line = torch.zeros(3, 6)
@@ -55,7 +50,7 @@ class SmoothDoubling(nn.Module):
     def forward(self, x: Tensor) -> Tensor:
         """(N, C, H, W) → (N, C', 2H, 2W)."""
         kernel = (self.weight.flatten(2) @ self.spread).unflatten(2, (6, 6))
-        return nn.functional.conv_transpose2d(x, kernel, self.bias, stride=2, padding=2)
+        return nn.functional.conv_transpose2d(x, kernel, stride=2, padding=2)
 
 
 class SketchDCGAN(Generator):
@@ -73,12 +68,10 @@ class SketchDCGAN(Generator):
         code_size: Count = 32,
         width: Count | None = None,
         blocks: NonNegativeInt | None = None,
-        normalised: bool = True,
         subpixel: bool | None = None,
-        smooth: bool = False,
+        smooth: bool = True,
     ) -> None:
-        """normalised: the blocks too; subpixel: the last doubling makes the image itself, nothing is computed there;
-        smooth: doublings are blurred."""
+        """subpixel: the last doubling makes the image itself, nothing is computed there; smooth: the others blurred."""
         super().__init__(code_size, classes, shape)
         channels, height, sideways = shape
         doublings, start = grid_of(max(height, sideways))
@@ -92,18 +85,16 @@ class SketchDCGAN(Generator):
         widths = [max(2 * width >> i, width // 2, 1) for i in range(doublings + 1)]
         self.first = nn.Linear(code_size + classes, widths[0] * start * start, bias=False)
         self.start = (widths[0], start, start)
-        layers: list[nn.Module] = [Residual(widths[0], normalised) for _ in range(blocks)]
         subpixel = subpixel and doublings > 0
-        self.size = {"width": width, "blocks": blocks, "normalised": normalised, "subpixel": subpixel, "smooth": smooth}
+        self.size = {"width": width, "blocks": blocks, "subpixel": subpixel, "smooth": smooth}
+        layers: list[nn.Module] = [Residual(widths[0]) for _ in range(blocks)]
         for before, after in itertools.pairwise(widths[:-1] if subpixel else widths):
             plain = nn.ConvTranspose2d(before, after, 4, 2, 1, bias=False)
             layers += [nn.BatchNorm2d(before), nn.ReLU(), SmoothDoubling(before, after) if smooth else plain]
-            layers += [Residual(after, normalised) for _ in range(blocks)]
+            layers += [Residual(after) for _ in range(blocks)]
         last = widths[-2] if subpixel else widths[-1]
-        to_image: nn.Module = nn.Conv2d(last, channels, 3, padding=1)
-        if subpixel:
-            to_image = SmoothDoubling(last, channels, True) if smooth else nn.ConvTranspose2d(last, channels, 4, 2, 1)
-        layers += [nn.BatchNorm2d(last), nn.ReLU(), to_image]
+        doubled = nn.ConvTranspose2d(last, channels, 4, 2, 1)
+        layers += [nn.BatchNorm2d(last), nn.ReLU(), doubled if subpixel else nn.Conv2d(last, channels, 3, padding=1)]
         self.net = nn.Sequential(*layers).to(memory_format=torch.channels_last)
 
     def forward(self, code: Tensor, labels: Tensor) -> Tensor:

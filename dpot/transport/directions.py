@@ -53,19 +53,21 @@ def localised_directions(
     generator: torch.Generator | None = None,
     device: torch.device | str = "cpu",
     dtype: torch.dtype = torch.float32,
+    centres: Tensor | None = None,
 ) -> Tensor:
     """k image directions that look at one place each: smoothed noise times a Gaussian window of `window` pixels.
 
     u ∝ (S_h Z S_w^T) ∘ exp(-‖pixel - c‖²/2w²), the centre c uniform over the image less `margin` pixels at each
-    border. smoothing = 0 keeps white noise under the window.
+    border, or as given: (k, 2), row and column. smoothing = 0 keeps white noise under the window.
     """
     _positive(window, "window")
     _, height, width = shape
     _room(margin, height, width)
     noise = _smoothed_noise(k, shape, smoothing, generator, device, dtype)
-    corner = torch.rand(k, 2, generator=generator, device=device, dtype=dtype)
-    rows = _bump(height, corner[:, 0], margin, window)
-    columns = _bump(width, corner[:, 1], margin, window)
+    if centres is None:
+        room = torch.tensor([height, width], device=device, dtype=dtype) - 1 - 2 * margin
+        centres = margin + room * torch.rand(k, 2, generator=generator, device=device, dtype=dtype)
+    rows, columns = _bump(height, centres[:, 0], window), _bump(width, centres[:, 1], window)
     return unit_rows((noise * rows[:, None, :, None] * columns[:, None, None, :]).flatten(1))
 
 
@@ -88,11 +90,12 @@ def gabor_directions(
     channels, height, width = shape
     _room(margin, height, width)
     drawn = torch.rand(_count(k, "k"), 5, generator=generator, device=device, dtype=dtype)
-    rows, columns = _bump(height, drawn[:, 0], margin, window), _bump(width, drawn[:, 1], margin, window)
+    centres = [margin + drawn[:, i] * (size - 1 - 2 * margin) for i, size in enumerate((height, width))]
+    rows, columns = _bump(height, centres[0], window), _bump(width, centres[1], window)
     bump = rows[:, :, None] * columns[:, None, :]
     angle, speed = math.pi * drawn[:, 2], (1 + 3 * drawn[:, 3]) / (8 * window)
-    along_rows = _offset(height, drawn[:, 0], margin) * (speed * angle.sin())[:, None]
-    along_columns = _offset(width, drawn[:, 1], margin) * (speed * angle.cos())[:, None]
+    along_rows = _offset(height, centres[0]) * (speed * angle.sin())[:, None]
+    along_columns = _offset(width, centres[1]) * (speed * angle.cos())[:, None]
     wave = along_rows[:, :, None] + along_columns[:, None, :] + drawn[:, 4, None, None]
     wave = torch.cos(2 * math.pi * wave)
     mean = (wave * bump).sum((1, 2), keepdim=True) / bump.sum((1, 2), keepdim=True)
@@ -150,15 +153,14 @@ def _gaussian_matrix(size: int, smoothing: float, device: torch.device | str, dt
     return torch.exp(-(lag**2) / (2 * smoothing**2)) / total
 
 
-def _bump(size: int, corner: Tensor, margin: float, window: float) -> Tensor:
-    """(k, size) Gaussian windows around centres margin + corner·(size - 1 - 2·margin), corner in [0, 1)."""
-    return torch.exp(-(_offset(size, corner, margin) ** 2) / (2 * window**2))
+def _bump(size: int, centre: Tensor, window: float) -> Tensor:
+    """(k, size) Gaussian windows around these centres."""
+    return torch.exp(-(_offset(size, centre) ** 2) / (2 * window**2))
 
 
-def _offset(size: int, corner: Tensor, margin: float) -> Tensor:
-    """(k, size) distances of the pixels of a row or column from those centres."""
-    centre = margin + corner * (size - 1 - 2 * margin)
-    return torch.arange(size, device=corner.device, dtype=corner.dtype) - centre[:, None]
+def _offset(size: int, centre: Tensor) -> Tensor:
+    """(k, size) distances of the pixels of a row or column from these centres."""
+    return torch.arange(size, device=centre.device, dtype=centre.dtype) - centre[:, None]
 
 
 def _room(margin: float, height: int, width: int) -> None:

@@ -145,6 +145,28 @@ def test_places_are_the_projections_centre_and_deviation() -> None:
     torch.testing.assert_close(deviation, projected.std(0), rtol=0.01, atol=0.01)
 
 
+def test_localised_directions_look_where_the_records_vary() -> None:
+    shape = (3, 20, 16)
+    basis = public_basis(shape)
+    images = torch.zeros(400, *shape)
+    images[:, :, :, :6] = torch.rand(400, 3, 20, 6, generator=torch.Generator().manual_seed(0))
+    inside = images.flatten(1) @ basis.T
+    moments = Moments(basis, inside.mean(0), torch.cov(inside.T), 0.0)
+    seen = (inside @ basis).view(400, *shape)  # what the subspace shows of them
+    torch.testing.assert_close(moments.deviations(shape), seen.var(0).sum(0).sqrt(), atol=1e-5, rtol=1e-3)
+
+    def on_the_left(kind: str, moments: Moments) -> float:
+        layout = Layout(300, 6, 50)
+        drawn = draw_directions(shape, layout, moments, True, torch.Generator().manual_seed(0), kind)
+        localised = torch.cat([drawn[195:270], drawn[layout.lines : layout.lines + 50]])  # the finest, and planes
+        return float(localised.view(-1, *shape)[..., :8].square().sum() / localised.square().sum())
+
+    constant = Moments(basis, inside.mean(0), torch.zeros_like(moments.covariance), 0.0)
+    assert on_the_left("mixed", moments) > 0.75
+    assert on_the_left("mixed", constant) == pytest.approx(0.5, abs=0.1)  # nothing varies: everywhere
+    assert on_the_left("public", moments) == on_the_left("public", constant)  # it knows nothing of the moments
+
+
 def a_release() -> Release:
     torch.manual_seed(0)
     shape, count = (1, 6, 6), 2
