@@ -8,6 +8,7 @@ it yields whenever others may go on, and returns its result.
 from __future__ import annotations
 
 import contextlib
+import functools
 import itertools
 import logging
 from collections.abc import Callable, Generator, Iterable
@@ -24,7 +25,7 @@ T = TypeVar("T")
 Fit: TypeAlias = Generator[None, None, T]
 
 WARM_UP = 3  # plain calls before a capture: libraries initialise, the optimiser allocates its state
-TURN = 8  # steps that are queued before the others' turn
+TURN = 8  # steps before the others' turn, one graph: started in one go, however long it is
 MOST = 24  # trainings side by side
 log = logging.getLogger("dpot")
 
@@ -144,10 +145,10 @@ class Epochs:
         self._loss, self._optimiser, self._batch, self._fast = loss, optimiser, batch, fast
         self._device = device
         self._total = torch.zeros((), dtype=torch.float64, device=device)
-        self._turn = torch.zeros(1, dtype=torch.int64, device=device)
+        self._batches_done = torch.zeros(1, dtype=torch.int64, device=device)
         self._order = torch.zeros(0, dtype=torch.int64, device=device)
         self._slope: Tensor | None = None  # what a backward pass begins with, made once
-        self.next = Replayed(self._step_in_order, device)
+        self.next, self.turn = (Replayed(functools.partial(self._steps_in_order, n), device) for n in (1, TURN))
 
     def run(self, order: Tensor) -> Fit[float]:
         """One epoch over the rows in this order; the mean loss. Every epoch has the same number of rows."""
@@ -155,22 +156,25 @@ class Epochs:
             self._order = order.clone()
         else:
             self._order.copy_(order)
-        self._turn.zero_()
+        self._batches_done.zero_()
         self._total.zero_()
-        for step in range(1, len(order) // self._batch + 1):
+        turns, steps = divmod(len(order) // self._batch, TURN)
+        for _ in range(turns):
+            self.turn()
+            yield
+        for _ in range(steps):
             self.next()
-            if step % TURN == 0:
-                yield
         rest = len(order) % self._batch
         if rest:
             self._step(order[-rest:])
         yield from settled(self._device)
         return float(self._total) / len(order)
 
-    def _step_in_order(self) -> None:
+    def _steps_in_order(self, count: int) -> None:
         full = len(self._order) // self._batch * self._batch
-        self._step(self._order[:full].view(-1, self._batch).index_select(0, self._turn).squeeze(0))
-        self._turn.add_(1)
+        for _ in range(count):
+            self._step(self._order[:full].view(-1, self._batch).index_select(0, self._batches_done).squeeze(0))
+            self._batches_done.add_(1)
 
     def _step(self, rows: Tensor) -> None:
         self._optimiser.zero_grad(set_to_none=True)

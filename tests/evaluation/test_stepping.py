@@ -6,27 +6,30 @@ from torch import nn
 
 from dpot.evaluation import classifiers
 from dpot.evaluation.downstream import Downstream
-from dpot.evaluation.stepping import Epochs, Fit, side_by_side
+from dpot.evaluation.stepping import TURN, Epochs, Fit, side_by_side
+
+ROWS = 16 * (2 * TURN + 3) + 6  # whole turns of batches, three batches more, and a rest
 
 
 def trained(device, optimiser, epochs=4, capture=True):
     torch.manual_seed(0)
-    x = torch.randn(70, 5, generator=torch.Generator().manual_seed(1)).to(device)
+    x = torch.randn(ROWS, 5, generator=torch.Generator().manual_seed(1)).to(device)
     y = (x[:, 0] > 0).long()
     network = nn.Linear(5, 2).to(device)
     steps = Epochs(
         lambda rows: nn.functional.cross_entropy(network(x.index_select(0, rows)), y.index_select(0, rows)),
         optimiser(network.parameters()),
-        16,  # four whole batches and a rest of six
+        16,
         torch.device(device),
     )
-    steps.next.captures = steps.next.captures and capture
+    for part in (steps.next, steps.turn):
+        part.captures = part.captures and capture
     generator = torch.Generator().manual_seed(2)
 
     def fit() -> Fit[list[float]]:
         losses = []
         for _ in range(epochs):
-            losses.append((yield from steps.run(torch.randperm(70, generator=generator).to(device))))
+            losses.append((yield from steps.run(torch.randperm(ROWS, generator=generator).to(device))))
         return losses
 
     (losses,) = side_by_side([fit()], torch.device(device))
@@ -36,19 +39,19 @@ def trained(device, optimiser, epochs=4, capture=True):
 def test_an_epoch_is_a_plain_loop_over_the_batches():
     losses, weights, _ = trained("cpu", lambda p: torch.optim.SGD(p, lr=0.1))
     torch.manual_seed(0)
-    x = torch.randn(70, 5, generator=torch.Generator().manual_seed(1))
+    x = torch.randn(ROWS, 5, generator=torch.Generator().manual_seed(1))
     y, network = (x[:, 0] > 0).long(), nn.Linear(5, 2)
     generator, expected = torch.Generator().manual_seed(2), []
     for _ in range(4):
         total = 0.0
-        for rows in torch.randperm(70, generator=generator).split(16):
+        for rows in torch.randperm(ROWS, generator=generator).split(16):
             loss = nn.functional.cross_entropy(network(x[rows]), y[rows])
             gradients = torch.autograd.grad(loss, list(network.parameters()))
             with torch.no_grad():
                 for parameter, gradient in zip(network.parameters(), gradients, strict=True):
                     parameter -= 0.1 * gradient
             total += loss.item() * len(rows)
-        expected.append(total / 70)
+        expected.append(total / ROWS)
     assert losses == pytest.approx(expected, rel=1e-6)
     for ours, theirs in zip(weights, network.parameters(), strict=True):
         torch.testing.assert_close(ours, theirs.detach())
@@ -123,6 +126,7 @@ def test_captured_steps_are_the_plain_ones(optimiser):
     captured, weights, steps = trained("cuda", optimiser)
     plain, expected, _ = trained("cuda", optimiser, capture=False)
     assert steps.next.graph is not None
+    assert steps.turn.graph is not None
     assert captured == pytest.approx(plain, rel=1e-5)
     for ours, theirs in zip(weights, expected, strict=True):
         torch.testing.assert_close(ours, theirs)
