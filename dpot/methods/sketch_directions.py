@@ -64,9 +64,13 @@ class Moments:
         return inside @ self.mean, variances.clamp(min=0).sqrt().clamp(min=max(floor, LEAST_DEVIATION))
 
     def deviations(self, shape: ImageShape) -> Tensor:
-        """(H, W): how much each pixel varies, as far as the subspace shows it."""
+        """(H, W): how much each pixel varies, as far as the subspace shows it; 0 where it may all be noise.
+
+        Independent noise τ in a symmetric matrix C moves bᵀCb by about √2·τ‖b‖²; twice that is taken off.
+        """
         variances = ((self.covariance @ self.basis) * self.basis).sum(0)
-        return variances.clamp(min=0).view(shape).sum(0).sqrt()
+        noise = math.sqrt(2) * self.noise * self.basis.square().sum(0)
+        return (variances - 2 * noise).clamp(min=0).view(shape).sum(0).sqrt()
 
 
 def public_basis(shape: ImageShape) -> Tensor:

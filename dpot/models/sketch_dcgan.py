@@ -38,8 +38,9 @@ class SmoothDoubling(nn.Module):
 
     spread: Tensor
 
-    def __init__(self, inputs: int, outputs: int) -> None:
+    def __init__(self, inputs: int, outputs: int, bias: bool = False) -> None:
         super().__init__()
+        self.bias = nn.Parameter(torch.zeros(outputs)) if bias else None
         self.weight = nn.Parameter(torch.empty(inputs, outputs, 3, 3))
         nn.init.kaiming_uniform_(self.weight, a=5**0.5)  # as torch's own convolutions
         line = torch.zeros(3, 6)
@@ -50,7 +51,7 @@ class SmoothDoubling(nn.Module):
     def forward(self, x: Tensor) -> Tensor:
         """(N, C, H, W) → (N, C', 2H, 2W)."""
         kernel = (self.weight.flatten(2) @ self.spread).unflatten(2, (6, 6))
-        return nn.functional.conv_transpose2d(x, kernel, stride=2, padding=2)
+        return nn.functional.conv_transpose2d(x, kernel, self.bias, stride=2, padding=2)
 
 
 class SketchDCGAN(Generator):
@@ -69,9 +70,12 @@ class SketchDCGAN(Generator):
         width: Count | None = None,
         blocks: NonNegativeInt | None = None,
         subpixel: bool | None = None,
-        smooth: bool = True,
+        smooth: bool | None = None,
     ) -> None:
-        """subpixel: the last doubling makes the image itself, nothing is computed there; smooth: the others blurred."""
+        """subpixel: the last doubling makes the image itself, nothing is computed there; smooth: doublings are blurred.
+
+        None: as large as the device allows, and blurred where something is computed after the last doubling.
+        """
         super().__init__(code_size, classes, shape)
         channels, height, sideways = shape
         doublings, start = grid_of(max(height, sideways))
@@ -85,6 +89,8 @@ class SketchDCGAN(Generator):
         widths = [max(2 * width >> i, width // 2, 1) for i in range(doublings + 1)]
         self.first = nn.Linear(code_size + classes, widths[0] * start * start, bias=False)
         self.start = (widths[0], start, start)
+        if smooth is None:
+            smooth = not subpixel
         subpixel = subpixel and doublings > 0
         self.size = {"width": width, "blocks": blocks, "subpixel": subpixel, "smooth": smooth}
         layers: list[nn.Module] = [Residual(widths[0]) for _ in range(blocks)]
@@ -93,8 +99,10 @@ class SketchDCGAN(Generator):
             layers += [nn.BatchNorm2d(before), nn.ReLU(), SmoothDoubling(before, after) if smooth else plain]
             layers += [Residual(after) for _ in range(blocks)]
         last = widths[-2] if subpixel else widths[-1]
-        doubled = nn.ConvTranspose2d(last, channels, 4, 2, 1)
-        layers += [nn.BatchNorm2d(last), nn.ReLU(), doubled if subpixel else nn.Conv2d(last, channels, 3, padding=1)]
+        to_image: nn.Module = nn.Conv2d(last, channels, 3, padding=1)
+        if subpixel:
+            to_image = SmoothDoubling(last, channels, True) if smooth else nn.ConvTranspose2d(last, channels, 4, 2, 1)
+        layers += [nn.BatchNorm2d(last), nn.ReLU(), to_image]
         self.net = nn.Sequential(*layers).to(memory_format=torch.channels_last)
 
     def forward(self, code: Tensor, labels: Tensor) -> Tensor:

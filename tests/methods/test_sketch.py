@@ -221,7 +221,7 @@ def test_the_generators_grid_holds_the_image(size: int) -> None:
 @pytest.mark.parametrize("shape", [(1, 27, 31), (3, 32, 32), (3, 8, 12), (1, 5, 5)])
 @pytest.mark.parametrize(
     "style",
-    [{}, {"blocks": 0}, {"smooth": False}, {"subpixel": True, "blocks": 2}, {"subpixel": True, "smooth": False}],
+    [{}, {"blocks": 0}, {"smooth": False}, {"subpixel": True, "blocks": 2}, {"subpixel": True, "smooth": True}],
 )
 def test_the_generator_makes_images_of_any_size(shape: tuple[int, int, int], style: dict[str, Any]) -> None:
     model = SketchDCGAN(2, shape, code_size=4, width=2, **style)

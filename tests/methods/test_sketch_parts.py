@@ -161,9 +161,12 @@ def test_localised_directions_look_where_the_records_vary() -> None:
         localised = torch.cat([drawn[195:270], drawn[layout.lines : layout.lines + 50]])  # the finest, and planes
         return float(localised.view(-1, *shape)[..., :8].square().sum() / localised.square().sum())
 
+    noise = torch.randn(len(basis), len(basis), generator=torch.Generator().manual_seed(1))
+    hidden = Moments(basis, inside.mean(0), (noise + noise.T) / 2**0.5, 1.0)
+    assert (hidden.deviations(shape) == 0).float().mean() > 0.8  # nothing but noise
     constant = Moments(basis, inside.mean(0), torch.zeros_like(moments.covariance), 0.0)
     assert on_the_left("mixed", moments) > 0.75
-    assert on_the_left("mixed", constant) == pytest.approx(0.5, abs=0.1)  # nothing varies: everywhere
+    assert on_the_left("mixed", constant) == pytest.approx(0.5, abs=0.15)  # nothing varies: everywhere
     assert on_the_left("public", moments) == on_the_left("public", constant)  # it knows nothing of the moments
 
 
