@@ -3,10 +3,11 @@
     python scripts/keep_results.py outputs dp_swd table 2
 
 Copies the record and the cell note of every run of the sheet that is comparable with the paper, and samples, pictures
-of features and statement pages of the first seed. With --subsets runs on a part of the paper's data are kept too, with
---profile short those of fewer steps; both stay marked as not comparable. Then writes the comparison as Markdown, LaTeX,
-CSV and JSON beside them, the picture of a figure, and the numbers of README.md anew. A run that is kept already is left
-alone.
+of features and statement pages of the first seed; a run that another sheet of the paper asks for in the same words, and
+that is kept there, is kept here too. With --subsets runs on a part of the paper's data are kept, with --profile short
+those of fewer steps; both stay marked as not comparable. Then writes the comparison as Markdown, LaTeX, CSV and JSON
+beside them, the picture of a figure, and the numbers of README.md anew. A run that is kept already is left alone.
+DPOT_DATA tells a row that was not run from one that cannot be, for want of data.
 """
 
 from __future__ import annotations
@@ -16,8 +17,10 @@ import json
 import os
 import re
 import shutil
+from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 from omegaconf import OmegaConf
 
@@ -40,16 +43,16 @@ def main() -> None:
     parser.add_argument("--subsets", action="store_true", help="keep runs on a part of the paper's data too")
     parser.add_argument("--profile", default="paper", choices=["paper", "short"], help="keep short runs, as such")
     options = parser.parse_args()
+    if not os.environ.get("DPOT_DATA"):
+        parser.error("set DPOT_DATA: without it every row that was not run would be said to lack its data")
     sheet = sheets.load(options.paper, options.name, options.kind)
     folder = store.REPRODUCED / sheet.paper / f"{sheet.kind}_{sheet.name}"
     printed = published.tables(sheet.paper).get(sheet.name) if sheet.kind == "table" else None
-    for note in sorted((options.output_root / "runs").glob("*/cell-*.json")):
-        home, run = json.loads(note.read_text()), note.parent
+    for home, run in [*finished(options.output_root, sheet), *kept_elsewhere(sheet)]:
         record = Record.load(run)
-        is_paper = record.config["profile"]["name"] == options.profile and (
-            options.subsets or record.provenance["data"]["comparable"]
-        )
-        if (home["paper"], home["kind"], home["name"]) != (sheet.paper, sheet.kind, sheet.name) or not is_paper:
+        if record.config["profile"]["name"] != options.profile:
+            continue
+        if not (options.subsets or record.provenance["data"]["comparable"]):
             continue
         short = [options.profile] if options.profile != "paper" else []
         words = "-".join([home["row"], *home["group"], f"s{home['seed']}", *short])
@@ -61,12 +64,12 @@ def main() -> None:
         for name in (*PAGES, *(FEATURES if printed else ())) if home["seed"] == 0 else ():
             if (run / name).exists():
                 shutil.copyfile(run / name, target / name)
-        shutil.copyfile(note, target / note.name)
+        store.claim(target, home)
         shutil.copyfile(run / RECORD, target / RECORD)  # last, as a run does
         print(f"kept: {target.name}")
     nowhere = folder / "no-other-runs"  # only what is committed counts
     cells = compare.compare(sheet, printed, store.records(nowhere), None)  # of the largest profile there is
-    absent = lacking(sheet, OmegaConf.create({"data_root": os.environ.get("DPOT_DATA")}))
+    absent = lacking(sheet, OmegaConf.create({"data_root": os.environ["DPOT_DATA"]}))
     cells = [replace(c, verdict="needs data") if c.row in absent and c.ours is None else c for c in cells]
     write_atomically(folder / "comparison.md", tables.markdown(sheet, cells))
     write_atomically(folder / "comparison.tex", tables.latex(sheet, cells))
@@ -75,6 +78,30 @@ def main() -> None:
     if sheet.picture:
         write_atomically(folder / f"{sheet.kind}_{sheet.name}.png", pictures.draw(sheet, kept_panels(sheet, folder)))
     readme.update()
+
+
+def finished(output_root: Path, sheet: sheets.Sheet) -> Iterator[tuple[dict[str, Any], Path]]:
+    """The runs of the sheet in a folder of runs: which cell and seed each is, and where it lies."""
+    for note in sorted((output_root / "runs").glob("*/cell-*.json")):
+        home = json.loads(note.read_text())
+        if (home["paper"], home["kind"], home["name"]) == (sheet.paper, sheet.kind, sheet.name):
+            yield home, note.parent
+
+
+def kept_elsewhere(sheet: sheets.Sheet) -> Iterator[tuple[dict[str, Any], Path]]:
+    """The same of runs kept for another sheet of the paper that this one asks for in the same words."""
+    wanted = {(frozenset(run.overrides), run.seed): run for run in sheet.runs()}
+    for other in sheets.all_sheets():
+        if other.paper != sheet.paper or (other.kind, other.name) == (sheet.kind, sheet.name):
+            continue
+        known = {(run.row, run.group, run.seed): run for run in other.runs()}
+        for note in sorted((store.REPRODUCED / other.paper / f"{other.kind}_{other.name}").glob("*/cell-*.json")):
+            home = json.loads(note.read_text())
+            there = known.get((home["row"], tuple(home["group"]), home["seed"]))
+            here = there and wanted.get((frozenset(there.overrides), there.seed))
+            if here:
+                own = {"kind": sheet.kind, "name": sheet.name, "row": here.row, "group": list(here.group)}
+                yield home | own, note.parent
 
 
 def kept_panels(sheet: sheets.Sheet, folder: Path) -> list[pictures.Panel]:

@@ -24,13 +24,15 @@ def keep(tmp_path, monkeypatch):
     spec.loader.exec_module(script)
     monkeypatch.setattr(store, "REPRODUCED", tmp_path / "reproduced")
     monkeypatch.setattr(readme, "update", lambda: None)
+    monkeypatch.setenv("DPOT_DATA", str(tmp_path / "data"))
     for number, name in enumerate(RUNS):
         shutil.copytree(KEPT / name, tmp_path / "outputs/runs" / f"adapt-{number}")
 
-    def run(*options: str) -> Path:
-        monkeypatch.setattr(sys, "argv", ["keep_results", str(tmp_path / "outputs"), "dp_swd", "figure", "3", *options])
+    def run(*options: str, figure: str = "3") -> Path:
+        words = ["keep_results", str(tmp_path / "outputs"), "dp_swd", "figure", figure, *options]
+        monkeypatch.setattr(sys, "argv", words)
         script.main()
-        return tmp_path / "reproduced/dp_swd/figure_3"
+        return tmp_path / f"reproduced/dp_swd/figure_{figure}"
 
     return run
 
@@ -64,3 +66,25 @@ def test_a_kept_run_is_left_alone_and_other_profiles_are_not_kept(keep, tmp_path
     keep("--profile", "short")
     assert kept.read_text() == before
     assert (folder / f"{RUNS[2]}-short/record.json").exists()
+
+
+def test_a_run_kept_for_a_table_is_kept_for_a_figure_of_it(keep, tmp_path):
+    table = REPOSITORY / "results/reproduced/dp_swd/table_2"
+    for name in ("DP-SWD-c-mnist-s0", "DP-SWD-c-mnist-s1", "DP-SWD-c-fashion_mnist-s0", "DP-MERF-mnist-s0"):
+        shutil.copytree(table / name, tmp_path / "reproduced/dp_swd/table_2" / name)
+    folder = keep(figure="4")  # of MNIST, one seed, without DP-MERF
+    assert [p.name for p in folder.iterdir() if p.is_dir()] == ["DP-SWD-c-mnist-s0"]
+    record = (folder / "DP-SWD-c-mnist-s0/record.json").read_text()
+    assert record == (table / "DP-SWD-c-mnist-s0/record.json").read_text()
+    (note,) = (folder / "DP-SWD-c-mnist-s0").glob("cell-*.json")
+    assert json.loads(note.read_text())["name"] == "4"
+    assert (folder / "figure_4.png").exists()
+    keep()
+    assert len(store.records(tmp_path / "nothing")) == len(RUNS) + 4  # one record for both sheets
+
+
+def test_without_a_folder_of_data_nothing_is_kept(keep, monkeypatch, capsys):
+    monkeypatch.delenv("DPOT_DATA")
+    with pytest.raises(SystemExit):
+        keep()
+    assert "set DPOT_DATA" in capsys.readouterr().err
