@@ -1,9 +1,10 @@
 """Where the time of a training step goes on a GPU: its kernels by time, and steps a second alone and side by side.
 
-    python scripts/profile_steps.py [names] [--together 1 10] [--seconds 3]
+    python scripts/profile_steps.py [names] [--together 1 10] [--seconds 3] [--benchmark]
 
-The steps are those of count_operations.py, which counts their kernels without a GPU, and the sketch's two fits. Many
-trainings side by side tell what fills the GPU from what only waits: the first costs time then, the second does not.
+The steps are those of count_operations.py, which counts their kernels without a GPU, the sketch's two fits, and the
+classifiers that judge. Many trainings side by side tell what fills the GPU from what only waits: the first costs time
+then, the second does not.
 """
 
 from __future__ import annotations
@@ -12,11 +13,15 @@ import argparse
 import time
 from collections.abc import Callable
 from functools import partial
+from typing import get_args
 
 import torch
+import torch.nn.functional as F
 from count_operations import engines, generation_problem
 from torch.profiler import ProfilerActivity, profile
 
+from dpot.evaluation.downstream import Kind, sinkhorn_network
+from dpot.evaluation.stepping import Epochs, Fit, side_by_side
 from dpot.methods.sketch import Sketch
 from dpot.models.sketch_dcgan import SketchDCGAN
 from dpot.training.engine import Engine
@@ -24,6 +29,7 @@ from dpot.training.together import train_together
 
 WARM_UP, PROFILED, SHOWN = 5, 20, 14
 FIT_STEPS = 40  # of the fits before the one that is looked at
+JUDGED = 54_000  # synthetic images a classifier is trained on
 
 
 class Caught(Exception):
@@ -89,13 +95,42 @@ def steps_per_second(make: Callable[[], Engine], together: int, seconds: float) 
     return together * (many - few) / (more - spent(few))
 
 
+def judging_per_second(kind: Kind, together: int, seconds: float, device: torch.device) -> float:
+    """Steps of so many classifiers side by side, all together; the first epoch, with its captures, is not counted."""
+    x = torch.rand(together, JUDGED, 784, device=device)
+    y = torch.arange(JUDGED, device=device) % 10
+    done, began = 0, 0.0
+
+    def trained(number: int) -> Fit[None]:
+        nonlocal done, began
+        network, optimiser, _ = sinkhorn_network(kind, 784, (1, 28, 28), 10, device)
+        rows = torch.Generator(device).manual_seed(number)
+        epochs = Epochs(
+            lambda chosen: F.cross_entropy(network(x[number].index_select(0, chosen)), y.index_select(0, chosen)),
+            optimiser,
+            128,
+            device,
+            fast=True,
+        )
+        yield from epochs.run(torch.randperm(JUDGED, generator=rows, device=device))
+        began, done = time.perf_counter(), 0  # as the last to get here sets it
+        while time.perf_counter() < began + seconds:
+            yield from epochs.run(torch.randperm(JUDGED, generator=rows, device=device))
+            done += JUDGED // 128
+
+    side_by_side((trained(number) for number in range(together)), device)
+    return done / (time.perf_counter() - began)
+
+
 def main() -> None:
     """Profile and print."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("names", nargs="*", help="only steps whose name holds one of these")
     parser.add_argument("--together", type=int, nargs="*", default=[1, 10])
     parser.add_argument("--seconds", type=float, default=3.0, help="per measurement, about")
+    parser.add_argument("--benchmark", action="store_true", help="convolutions by the fastest of cuDNN's algorithms")
     options = parser.parse_args()
+    torch.backends.cudnn.benchmark = options.benchmark
     device = torch.device("cuda:0" if torch.cuda.is_available() else "cpu")
     sketch = {
         "sketch, first fit": partial(sketch_engine, 0, device),
@@ -110,6 +145,10 @@ def main() -> None:
             print(f"  {spent:8.1f} µs {launches:6.1f} × {kernel[:100]}")
         for together in options.together:
             print(f"  {together} together: {steps_per_second(make, together, options.seconds):.0f} steps/s", flush=True)
+    for kind in get_args(Kind) if not options.names or "judging" in options.names else ():
+        for together in options.together:
+            found = judging_per_second(kind, together, options.seconds, device)
+            print(f"judging, {kind}, {together} together: {found:.0f} steps/s", flush=True)
 
 
 if __name__ == "__main__":

@@ -78,7 +78,7 @@ class Downstream:
             return (yield from classifiers.multilayer_perceptron(x, y, classes, generator))
         torch.manual_seed(seed)  # the network's weights, dropout
         if self.protocol == "sinkhorn":
-            network, optimiser, patience = _sinkhorn_network(kind, x.shape[1], shape, classes, x.device)
+            network, optimiser, patience = sinkhorn_network(kind, x.shape[1], shape, classes, x.device)
         else:  # GS-WGAN's CNN: its optimiser was not published; Adam's defaults and a short patience
             network = classifiers.SmallCNN(shape, classes).to(x.device)  # type: ignore[arg-type]
             optimiser, patience = classifiers.adam(network.parameters(), 1e-3, x.device), 5
@@ -89,7 +89,7 @@ class Downstream:
         )
 
 
-def _sinkhorn_network(
+def sinkhorn_network(
     kind: Kind, features: int, shape: tuple[int, ...], classes: int, device: torch.device
 ) -> tuple[nn.Module, torch.optim.Optimizer, int]:
     """DP-Sinkhorn's networks: LogReg and MLP 784-100-10 by Adam 1e-4, CNN by SGD 1e-3; patience 10, 30, 60."""
