@@ -70,6 +70,7 @@ class Kernels(TorchDispatchMode):
     def __init__(self) -> None:
         super().__init__()
         self.found: Counter[str] = Counter()
+        self.of_step: Counter[str] = Counter()
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         name = func.overloadpacket.__name__
@@ -170,18 +171,21 @@ def of_classifier(name: str) -> Counter[str]:
         fit = classifiers.train_with_patience(network, adam, x, y, random, batch=100, max_epochs=1, patience=1)
     else:
         fit = classifiers.logistic_regression(x, y, 10, max_iter=10)
-    with COUNT if name.startswith("logistic") else nullcontext():
+    is_regression = name.startswith("logistic")
+    with COUNT if is_regression else nullcontext():
         stepping.side_by_side([fit], x.device)
-    return COUNT.found.copy()
+    return COUNT.found.copy() if is_regression else COUNT.of_step
 
 
 def counted(step: Any) -> Any:
     """The same step of a classifier, counted anew at each call."""
 
-    def run(self: Any) -> None:
-        COUNT.found.clear()
-        with COUNT:
-            step(self)
+    def run(self: Any, count: int) -> None:
+        for _ in range(count):
+            COUNT.found.clear()
+            with COUNT:
+                step(self, 1)
+            COUNT.of_step = COUNT.found.copy()  # before what it learned is tried out
 
     return run
 
@@ -192,7 +196,7 @@ def main() -> None:
     parser.add_argument("names", nargs="*", help="only steps whose name holds one of these")
     wanted = parser.parse_args().names
     as_on_a_gpu()
-    stepping.Epochs._step_in_order = counted(stepping.Epochs._step_in_order)  # type: ignore[method-assign]
+    stepping.Epochs._steps_in_order = counted(stepping.Epochs._steps_in_order)  # type: ignore[method-assign]
     steps: dict[str, Any] = {name: partial(of_engine, make) for name, make in engines().items()}
     steps |= {f"judge: {name}": partial(of_classifier, name) for name in ("CNN", "MLP", "logistic regression ×10")}
     print("| step | operations | most frequent |", "|---|---|---|", sep="\n")

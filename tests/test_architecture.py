@@ -16,7 +16,7 @@ ALLOWED = {
     "privacy": set(),
     "models": set(),
     "training": set(),
-    "evaluation": set(),
+    "evaluation": {"models"},  # its classifiers are made of their layers
     "methods": {"transport", "privacy", "models", "training"},
     "attacks": {"transport", "privacy"},
     "claims": {"methods", "transport", "privacy", "models", "training", "attacks"},

@@ -18,6 +18,7 @@ from torch import Tensor, nn
 
 from dpot.evaluation.lbfgs import minimise
 from dpot.evaluation.stepping import Epochs, Fit, settled
+from dpot.models.conv_pool import ConvPoolFirst
 
 Predict = Callable[[Tensor], Tensor]
 
@@ -169,12 +170,12 @@ class SmallCNN(nn.Sequential):
 
     def __init__(self, shape: tuple[int, int, int], classes: int) -> None:
         colours, height, width = shape
-        layers: list[nn.Module] = [nn.Unflatten(1, shape)]
+        layers: list[nn.Module] = []
         for inputs, outputs in ((colours, 32), (32, 64), (64, 128)):
             # a maximum of ReLUs is the ReLU of the maximum, of a quarter of the values
             layers += [nn.Conv2d(inputs, outputs, 3, padding=1), nn.MaxPool2d(2, ceil_mode=True), nn.ReLU()]
             height, width = -(-height // 2), -(-width // 2)
             layers.append(ChannelDropout(0.25))
         layers += [nn.Flatten(), nn.Linear(128 * height * width, 128), nn.ReLU(), nn.Dropout(0.5)]
-        super().__init__(*layers, nn.Linear(128, classes))
+        super().__init__(nn.Unflatten(1, shape), ConvPoolFirst(*layers, nn.Linear(128, classes)))
         self.to(memory_format=torch.channels_last)

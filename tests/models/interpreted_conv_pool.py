@@ -12,26 +12,31 @@ from torch.nn import functional
 
 from dpot.models.conv_pool import fused
 
-CASES = [  # images, height, width, channels, kernel: more cells than a block, odd sizes, channels left over
-    (3, 28, 28, 32, 5),
-    (1, 9, 12, 3, 3),
-    (40, 11, 8, 9, 2),
-    (2, 6, 6, 8, 5),
+CASES = [  # images, height, width, channels, kernel, padding: more cells than a block, odd sizes, channels left over
+    (3, 28, 28, 32, 5, 0),
+    (1, 9, 12, 3, 3, 0),
+    (40, 11, 8, 9, 2, 0),
+    (2, 6, 6, 8, 5, 0),
+    (3, 28, 28, 32, 3, 1),
+    (5, 7, 10, 9, 5, 2),
 ]
 
 
-@pytest.mark.parametrize(("count", "height", "width", "channels", "kernel"), CASES)
+@pytest.mark.parametrize("channels_last", [False, True])
+@pytest.mark.parametrize(("count", "height", "width", "channels", "kernel", "padding"), CASES)
 def test_values_and_gradients_are_those_of_the_three_layers(
-    count: int, height: int, width: int, channels: int, kernel: int
+    count: int, height: int, width: int, channels: int, kernel: int, padding: int, channels_last: bool
 ) -> None:
     torch.manual_seed(count)
     x = torch.randn(count, 1, height, width)
     weight = torch.randn(channels, 1, kernel, kernel, requires_grad=True)
     bias = torch.randn(channels, requires_grad=True)
-    expected = functional.relu(functional.max_pool2d(functional.conv2d(x, weight, bias), 2))
+    expected = functional.relu(functional.max_pool2d(functional.conv2d(x, weight, bias, padding=padding), 2))
     slope = torch.randn_like(expected)
     wanted = torch.autograd.grad(expected, (weight, bias), slope)
-    ours = fused(x, weight, bias)
+    ours = fused(x, weight, bias, padding, channels_last)
+    layout = torch.channels_last if channels_last else torch.contiguous_format
+    assert ours.is_contiguous(memory_format=layout)
     torch.testing.assert_close(ours, expected, rtol=1e-5, atol=1e-5)
     for mine, other in zip(torch.autograd.grad(ours, (weight, bias), slope), wanted, strict=True):
         torch.testing.assert_close(mine, other, rtol=1e-4, atol=1e-4)
