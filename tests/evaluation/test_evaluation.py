@@ -113,3 +113,29 @@ def test_dropped_channels_are_whole_and_the_others_keep_the_mean():
     assert set(ratio.mul(3).round().unique().tolist()) == {0.0, 4.0}  # zero or 1/(1 - p)
     assert float(ratio.mean()) == pytest.approx(1, abs=5 * (1 / 3 / 20_000) ** 0.5)
     assert torch.equal(layer.eval()(x), x)
+
+
+@pytest.mark.parametrize(
+    ("shape", "expected"), [((1, 28, 28), True), ((1, 27, 28), False), ((1, 32, 6), True), ((3, 32, 32), False)]
+)
+def test_the_cnn_takes_the_fused_kernel_where_its_result_is_the_layers(shape, expected):
+    inner = classifiers.SmallCNN(shape, 10)[1]
+    assert inner._is_simple(torch.Size((5, *shape)), inner[0]) is expected
+
+
+@pytest.mark.gpu
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device")
+def test_the_cnn_on_a_gpu_is_the_one_in_double_precision(monkeypatch):
+    monkeypatch.setattr(torch.backends.cudnn, "allow_tf32", False)
+    torch.manual_seed(0)
+    there, here = classifiers.SmallCNN((1, 28, 28), 10).cuda().eval(), classifiers.SmallCNN((1, 28, 28), 10).eval()
+    here.load_state_dict(there.state_dict())
+    here.double()
+    x, y = torch.rand(128, 784), torch.arange(128) % 10
+    there_loss = torch.nn.functional.cross_entropy(there(x.cuda()), y.cuda())
+    here_loss = torch.nn.functional.cross_entropy(here(x.double()), y)
+    assert float(there_loss) == pytest.approx(float(here_loss), rel=1e-5)
+    there_loss.backward()
+    here_loss.backward()
+    for (name, mine), other in zip(there.named_parameters(), here.parameters(), strict=True):
+        assert float((mine.grad.cpu().double() - other.grad).norm() / other.grad.norm()) < 1e-3, name
