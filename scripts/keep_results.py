@@ -84,7 +84,8 @@ def finished(output_root: Path, sheet: sheets.Sheet) -> Iterator[tuple[dict[str,
     """The runs of the sheet in a folder of runs: which cell and seed each is, and where it lies."""
     for note in sorted((output_root / "runs").glob("*/cell-*.json")):
         home = json.loads(note.read_text())
-        if (home["paper"], home["kind"], home["name"]) == (sheet.paper, sheet.kind, sheet.name):
+        mine = (home["paper"], home["kind"], home["name"]) == (sheet.paper, sheet.kind, sheet.name)
+        if mine and (note.parent / RECORD).exists():  # a run that is not finished has a note and no record
             yield home, note.parent
 
 

@@ -112,7 +112,7 @@ class Reproduce(Task):
         if self.dry_run:
             return self._plan_answer(sheet, planned, cfg)
         failures = self._work(sheet, [p for p in planned if p.is_due], cfg)
-        _claim(sheet, planned)
+        _claim(sheet, [item for item in planned if (item.directory / RECORD).exists()])
         cells = compared(sheet, cfg, cfg.profile.name, committed=False)
         data = compare.as_answer(sheet, cells) | {"failed": failures}
         drawn = _draw(sheet, planned, Path(cfg.output_root) / "figures") if sheet.picture else None
@@ -230,8 +230,8 @@ class Reproduce(Task):
                     item.run.seed,
                     left,
                 )
+            _claim(sheet, batch)  # now: it may be cut short, with some of the batch on record
             failures += self._run(batch, [item.stale or cfg.rerun for item in batch])
-            _claim(sheet, batch)  # now, not at the end: a reproduction may be cut short
         return failures
 
     def _batches(self, due: list[Planned], device: str) -> list[list[Planned]]:
@@ -331,10 +331,9 @@ def _computed_answer(sheet: sheets.Sheet) -> Answer:
 
 
 def _claim(sheet: sheets.Sheet, items: Sequence[Planned]) -> None:
-    """Note beside the records of these runs which cells of the sheet they fill."""
+    """Note in the folders of these runs which cells of the sheet they fill."""
     for item in items:
-        if (item.directory / RECORD).exists():
-            store.claim(item.directory, compare.identity(sheet, item.run, item.demo))
+        store.claim(item.directory, compare.identity(sheet, item.run, item.demo))
 
 
 def _draw(sheet: sheets.Sheet, planned: Sequence[Planned], folder: Path) -> Path | None:

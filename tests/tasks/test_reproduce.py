@@ -12,6 +12,7 @@ import pytest
 from dpot.errors import UsageError
 from dpot.launch import compose_config, run
 from dpot.reporting import sheets
+from dpot.tasks.generate import Generate
 from dpot.tasks.reproduce import Reproduce
 
 COMMAND = ["task=reproduce", "paper=dp_swd", "table=2", "profile=smoke"]
@@ -92,6 +93,24 @@ def test_rows_side_by_side_give_one_record_each(dpot, tmp_path):
     assert not json.loads(done.stdout)["failed"]
     assert len(list(tmp_path.rglob("record.json"))) == 2
     assert len(list(tmp_path.rglob("cell-*.json"))) == 2
+
+
+def test_what_is_on_record_of_a_batch_that_was_cut_short_belongs_to_its_cell(monkeypatch, tmp_path):
+    conclude, done = Generate._conclude, []
+
+    def first_alone(self, *arguments):
+        if done:
+            raise KeyboardInterrupt
+        done.append(conclude(self, *arguments))
+        return done[0]
+
+    monkeypatch.setattr(Generate, "_conclude", first_alone)
+    overrides = ["task.rows=[SWD,DP-MERF]", "task.together=2", "device=cpu", f"output_root={tmp_path}"]
+    with pytest.raises(KeyboardInterrupt):
+        run(compose_config([*COMMAND, *overrides]))
+    (record,) = tmp_path.rglob("record.json")
+    (note,) = record.parent.glob("cell-*.json")
+    assert json.loads(note.read_text())["row"] == "SWD"
 
 
 @pytest.mark.parametrize(("arguments", "code"), [([], 0), (["task.fail_on=outside"], 1)])
