@@ -12,18 +12,17 @@ from torch.nn import functional
 
 from dpot.models.conv_pool import fused
 
-CASES = [  # images, height, width, channels, kernel, padding: more cells than a block, odd sizes, channels left over
-    (3, 28, 28, 32, 5, 0),
-    (1, 9, 12, 3, 3, 0),
-    (40, 11, 8, 9, 2, 0),
-    (2, 6, 6, 8, 5, 0),
-    (3, 28, 28, 32, 3, 1),
-    (5, 7, 10, 9, 5, 2),
+CASES = [  # images, height, width, channels, kernel, padding, channels last: many cells, odd sizes, channels left over
+    (3, 28, 28, 32, 5, 0, False),
+    (2, 28, 28, 32, 3, 1, True),
+    (1, 9, 12, 3, 3, 0, True),
+    (40, 11, 8, 9, 2, 0, False),
+    (2, 6, 6, 8, 5, 0, False),
+    (5, 7, 10, 9, 5, 2, False),
 ]
 
 
-@pytest.mark.parametrize("channels_last", [False, True])
-@pytest.mark.parametrize(("count", "height", "width", "channels", "kernel", "padding"), CASES)
+@pytest.mark.parametrize(("count", "height", "width", "channels", "kernel", "padding", "channels_last"), CASES)
 def test_values_and_gradients_are_those_of_the_three_layers(
     count: int, height: int, width: int, channels: int, kernel: int, padding: int, channels_last: bool
 ) -> None:
