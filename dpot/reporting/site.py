@@ -222,7 +222,7 @@ def _index(site: Site) -> None:
     run = sum(s.state != "not run yet" for s in states)
     tiles = [
         _tile(run, f"of {len(states)} tables and figures on record", "#tables"),
-        _tile(f"{total['within'] + total['better']} of {judged}", "compared cells within bounds or better", "#tables"),
+        _tile(str(total["within"] + total["better"]), f"of {judged} compared cells within bounds or better", "#tables"),
         _tile(verdicts["false"], f"of {len(gathered.claims)} checked claims are false", "claims.html"),
         _tile(refuted, f"of {len(gathered.audits)} audited ε refuted", "audits.html"),
     ]
