@@ -8,6 +8,8 @@ import torch
 from torch import Tensor, nn
 
 from dpot.models.generator import Generator, one_hot
+from dpot.models.layers import NarrowConv2d
+from dpot.models.smooth_doubling import SmoothDoubling
 from dpot.ranges import Count, NonNegativeInt
 
 WIDTH_ON_GPU, WIDTH_ON_CPU = 128, 16  # the wide one takes hours on a CPU
@@ -26,32 +28,6 @@ class Residual(nn.Module):
         """(N, C, H, W) → (N, C, H, W)."""
         added: Tensor = x + self.way(x)
         return added
-
-
-class SmoothDoubling(nn.Module):
-    """A 3×3 convolution of twice the size: zeros between the pixels, the convolution, a blur by (1, 3, 3, 1) each way.
-
-    The blur takes out what repeats with every second pixel. A transposed convolution has weights of its own for even
-    and odd pixels, and a sketch of smooth directions does not see what it does with them. Blur and convolution are one
-    kernel of 6×6.
-    """
-
-    spread: Tensor
-
-    def __init__(self, inputs: int, outputs: int, bias: bool = False) -> None:
-        super().__init__()
-        self.bias = nn.Parameter(torch.zeros(outputs)) if bias else None
-        self.weight = nn.Parameter(torch.empty(inputs, outputs, 3, 3))
-        nn.init.kaiming_uniform_(self.weight, a=5**0.5)  # as torch's own convolutions
-        line = torch.zeros(3, 6)
-        for i in range(3):
-            line[i, i : i + 4] = torch.tensor([1.0, 3.0, 3.0, 1.0]) / 4
-        self.register_buffer("spread", torch.einsum("ai,bj->abij", line, line).reshape(9, 36), persistent=False)
-
-    def forward(self, x: Tensor) -> Tensor:
-        """(N, C, H, W) → (N, C', 2H, 2W)."""
-        kernel = (self.weight.flatten(2) @ self.spread).unflatten(2, (6, 6))
-        return nn.functional.conv_transpose2d(x, kernel, self.bias, stride=2, padding=2)
 
 
 class SketchDCGAN(Generator):
@@ -99,7 +75,7 @@ class SketchDCGAN(Generator):
             layers += [nn.BatchNorm2d(before), nn.ReLU(), SmoothDoubling(before, after) if smooth else plain]
             layers += [Residual(after) for _ in range(blocks)]
         last = widths[-2] if subpixel else widths[-1]
-        to_image: nn.Module = nn.Conv2d(last, channels, 3, padding=1)
+        to_image: nn.Module = NarrowConv2d(last, channels, 3)
         if subpixel:
             to_image = SmoothDoubling(last, channels, True) if smooth else nn.ConvTranspose2d(last, channels, 4, 2, 1)
         layers += [nn.BatchNorm2d(last), nn.ReLU(), to_image]

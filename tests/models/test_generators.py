@@ -1,5 +1,7 @@
 """Generators against the parameter counts of the papers' own networks and torch's reference layers."""
 
+from pathlib import Path
+
 import pytest
 import torch
 import torch.nn.functional as F
@@ -10,7 +12,7 @@ from dpot.models.layers import NarrowConv2d, UpsampledConv2d
 from dpot.models.merf_conv import MerfConv
 from dpot.models.sinkhorn_biggan import SinkhornBigGAN
 from dpot.models.sinkhorn_dcgan import SinkhornDCGAN
-from dpot.models.sketch_dcgan import SmoothDoubling
+from dpot.models.smooth_doubling import SmoothDoubling
 
 MODELS = [
     (MerfConv, 10, (1, 28, 28), 167_161),
@@ -115,3 +117,26 @@ def test_smooth_doublings_have_no_pattern_of_every_second_pixel() -> None:
     sharp = F.conv2d(F.pad(zeros_between, (3, 3, 3, 3)), turned)
     blurred = F.conv2d(sharp.flatten(0, 1)[:, None], blur[None, None]).view(2, 5, 17, 17)
     torch.testing.assert_close(doubling(x), blurred[:, :, :16, :16])
+
+
+def test_the_blur_in_tritons_interpreter(interpreted):
+    interpreted(Path(__file__).with_name("interpreted_blur.py"))
+
+
+@pytest.mark.gpu
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device")
+def test_smooth_doublings_on_a_gpu_are_those_in_double_precision(monkeypatch):
+    monkeypatch.setattr(torch.backends.cudnn, "allow_tf32", False)
+    torch.manual_seed(0)
+    there, here = SmoothDoubling(32, 70, bias=True).cuda(), SmoothDoubling(32, 70, bias=True)
+    here.load_state_dict(there.state_dict())
+    here.double()
+    x = torch.randn(9, 32, 7, 7)
+    near, far = x.double().requires_grad_(), x.cuda().to(memory_format=torch.channels_last).requires_grad_()
+    ours, expected = there(far), here(near)
+    torch.testing.assert_close(ours.cpu().double(), expected, rtol=1e-4, atol=1e-5)
+    slope = torch.randn_like(expected)
+    ours.backward(slope.float().cuda())
+    expected.backward(slope)
+    torch.testing.assert_close(far.grad.cpu().double(), near.grad, rtol=1e-3, atol=1e-4)
+    torch.testing.assert_close(there.weight.grad.cpu().double(), here.weight.grad, rtol=1e-3, atol=1e-3)
