@@ -178,7 +178,8 @@ class Synthesizer(BaseEstimator):
         try:
             size = release.extra["generator"]
             if not is_table(release.shape):
-                size = {"blocks": 0, **size}  # files of older versions do not say
+                size = {"blocks": 0, "smooth": False, **size}  # files of older versions do not say
+                size.pop("normalised", None)  # and had a choice that is gone
             model = _generator(release.shape, release.classes, **size)
             model.load_state_dict(release.generator)
         except (KeyError, TypeError, RuntimeError) as error:
