@@ -65,9 +65,11 @@ def localised_directions(
     _room(margin, height, width)
     noise = _smoothed_noise(k, shape, smoothing, generator, device, dtype)
     if centres is None:
-        room = torch.tensor([height, width], device=device, dtype=dtype) - 1 - 2 * margin
-        centres = margin + room * torch.rand(k, 2, generator=generator, device=device, dtype=dtype)
-    rows, columns = _bump(height, centres[:, 0], window), _bump(width, centres[:, 1], window)
+        drawn = torch.rand(k, 2, generator=generator, device=device, dtype=dtype)
+        down, across = _centres(drawn, margin, height, width)
+    else:
+        down, across = centres.unbind(1)
+    rows, columns = _bump(height, down, window), _bump(width, across, window)
     return unit_rows((noise * rows[:, None, :, None] * columns[:, None, None, :]).flatten(1))
 
 
@@ -90,12 +92,12 @@ def gabor_directions(
     channels, height, width = shape
     _room(margin, height, width)
     drawn = torch.rand(_count(k, "k"), 5, generator=generator, device=device, dtype=dtype)
-    centres = [margin + drawn[:, i] * (size - 1 - 2 * margin) for i, size in enumerate((height, width))]
-    rows, columns = _bump(height, centres[0], window), _bump(width, centres[1], window)
+    down, across = _centres(drawn, margin, height, width)
+    rows, columns = _bump(height, down, window), _bump(width, across, window)
     bump = rows[:, :, None] * columns[:, None, :]
     angle, speed = math.pi * drawn[:, 2], (1 + 3 * drawn[:, 3]) / (8 * window)
-    along_rows = _offset(height, centres[0]) * (speed * angle.sin())[:, None]
-    along_columns = _offset(width, centres[1]) * (speed * angle.cos())[:, None]
+    along_rows = _offset(height, down) * (speed * angle.sin())[:, None]
+    along_columns = _offset(width, across) * (speed * angle.cos())[:, None]
     wave = along_rows[:, :, None] + along_columns[:, None, :] + drawn[:, 4, None, None]
     wave = torch.cos(2 * math.pi * wave)
     mean = (wave * bump).sum((1, 2), keepdim=True) / bump.sum((1, 2), keepdim=True)
@@ -151,6 +153,11 @@ def _gaussian_matrix(size: int, smoothing: float, device: torch.device | str, dt
     reach = max(1, math.ceil(6 * smoothing))
     total = sum(math.exp(-(t**2) / (2 * smoothing**2)) for t in range(-reach, reach + 1))
     return torch.exp(-(lag**2) / (2 * smoothing**2)) / total
+
+
+def _centres(drawn: Tensor, margin: float, height: int, width: int) -> tuple[Tensor, Tensor]:
+    """Rows and columns within the margin, from numbers in [0, 1)."""
+    return margin + drawn[:, 0] * (height - 1 - 2 * margin), margin + drawn[:, 1] * (width - 1 - 2 * margin)
 
 
 def _bump(size: int, centre: Tensor, window: float) -> Tensor:
