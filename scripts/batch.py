@@ -13,6 +13,7 @@ private).
 from __future__ import annotations
 
 import argparse
+import contextlib
 import os
 import shlex
 import shutil
@@ -29,17 +30,28 @@ REPOSITORY = Path(__file__).resolve().parents[1]
 STATE = (".safetensors", ".dpot", ".lock")  # releases, checkpoints, locks
 
 
-def start_mps() -> None:
-    """Start the multi-process service for the children; without it they take turns."""
+def start_mps() -> bool:
+    """Start the multi-process service for the children; without it they take turns. Whether it is there."""
     if shutil.which("nvidia-cuda-mps-control") is None:
-        return
+        print("batch: no MPS here; the workers take turns")
+        return False
     folder = tempfile.mkdtemp(prefix="mps-")
     os.environ["CUDA_MPS_PIPE_DIRECTORY"] = os.environ["CUDA_MPS_LOG_DIRECTORY"] = folder
     subprocess.run(["nvidia-cuda-mps-control", "-d"], check=False)
     check = [sys.executable, "-c", "import torch; torch.ones(1, device='cuda')"]
     if subprocess.run(check, capture_output=True, check=False).returncode:
         print("batch: MPS does not work here; the workers take turns")
+        stop_mps()
         del os.environ["CUDA_MPS_PIPE_DIRECTORY"], os.environ["CUDA_MPS_LOG_DIRECTORY"]
+        return False
+    print("batch: the workers share the GPU by MPS")
+    return True
+
+
+def stop_mps() -> None:
+    """End the service: it holds GPU memory, and another batch starts its own."""
+    with contextlib.suppress(subprocess.TimeoutExpired):
+        subprocess.run(["nvidia-cuda-mps-control"], input=b"quit -t 5\n", capture_output=True, timeout=15, check=False)
 
 
 class Worker(threading.Thread):
@@ -97,7 +109,7 @@ def main() -> None:
     root.mkdir(parents=True, exist_ok=True)
     path = os.environ.get("PYTHONPATH")
     os.environ["PYTHONPATH"] = os.pathsep.join([str(REPOSITORY), *([path] if path else [])])
-    start_mps()
+    with_mps = start_mps()
     workers = [Worker(i, line, root, began + options.limit) for i, line in enumerate(filter(None, lines))]
     for worker in workers:
         worker.start()
@@ -117,8 +129,11 @@ def main() -> None:
         print(f"{worker.log.name}: {worker.done} of {len(worker.commands)} commands done; {''.join(last)[:140]}")
     size = options.pack.stat().st_size / 2**20
     print(
-        f"{time.monotonic() - began:.0f} s; {len(list(root.glob('runs/*/record.json')))} records, {size:.1f} MB packed"
+        f"{time.monotonic() - began:.0f} s; {len(list(root.glob('runs/*/record.json')))} records, {size:.1f} MB packed",
+        flush=True,
     )
+    if with_mps:
+        stop_mps()
 
 
 if __name__ == "__main__":
