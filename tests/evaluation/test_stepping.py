@@ -83,10 +83,10 @@ def test_results_come_in_order_and_fits_are_asked_for_when_there_is_room():
     assert [number for number, _ in results] == [0, 1, 2]
 
 
-def judged(device, kinds, passes, seeds):
+def judged(device, kinds, passes, seeds, count=500):
     x = torch.rand(700, 1, 8, 8, generator=torch.Generator().manual_seed(0)).to(device)
     y = (x.mean((1, 2, 3)) > 0.5).long() + 2 * (x[:, 0, 0, 0] > 0.5).long()
-    protocols = [Downstream("gs_wgan", kinds, 500, passes) for _ in seeds]
+    protocols = [Downstream("gs_wgan", kinds, count, passes) for _ in seeds]
     exams = [p.exams(lambda n: (x[:n], y[:n]), x[500:], y[500:], 4, s) for p, s in zip(protocols, seeds, strict=True)]
     results = side_by_side([exam for mine in exams for exam in mine], torch.device(device))
     size = passes * len(kinds)
@@ -95,8 +95,8 @@ def judged(device, kinds, passes, seeds):
 
 def test_exams_of_several_are_those_of_each():
     kinds = ["logreg", "mlp", "cnn"]
-    together = judged("cpu", kinds, 2, [3, 4])
-    alone = [judged("cpu", kinds, 2, [seed])[0] for seed in (3, 4)]
+    together = judged("cpu", kinds, 2, [3, 4], 100)
+    alone = [judged("cpu", kinds, 2, [seed], 100)[0] for seed in (3, 4)]
     assert together == alone
     assert all(len(found[kind]) == 2 for found in together for kind in kinds)
 

@@ -106,9 +106,11 @@ def test_samples_and_statement_are_written(tmp_path):
 def test_side_by_side_each_learns_what_it_learns_alone(tmp_path, monkeypatch):
     monkeypatch.setattr(generate_module, "NoiseSource", lambda device: NoiseSource(seed=7, device=device))
 
+    short = [*SMALL, "profile.steps=6", "profile.samples=100", "classifier.kinds=[mlp]"]
+
     def configs(folder):
         cfgs = [
-            compose_config([*SMALL, f"output_root={tmp_path}/{folder}", *METHODS[method], f"seed={seed}"])
+            compose_config([*short, f"output_root={tmp_path}/{folder}", *METHODS[method], f"seed={seed}"])
             for method, seed in (("dp_swd", 0), ("dp_swd", 1), ("dp_merf", 0))
         ]
         for cfg in cfgs:
