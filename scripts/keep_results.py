@@ -3,10 +3,10 @@
     python scripts/keep_results.py outputs dp_swd table 2
 
 Copies the record and the cell note of every run of the sheet that is comparable with the paper, and samples, pictures
-of features and statement pages of the first seed; a run that another sheet of the paper asks for in the same words, and
-that is kept there, is kept here too. With --subsets runs on a part of the paper's data are kept, with --profile short
-those of fewer steps; both stay marked as not comparable. Then writes the comparison as Markdown, LaTeX, CSV and JSON
-beside them, the picture of a figure, and the numbers of README.md anew. A run that is kept already is left alone.
+of features and statement pages of the first seed. With --subsets runs on a part of the paper's data are kept, with
+--profile short those of fewer steps; both stay marked as not comparable. A run that is kept already is left alone; one
+that another sheet of the paper asks for in the same words stays where it is and gets a note that it serves here too.
+Then writes the comparison as Markdown, LaTeX, CSV and JSON, the picture of a figure, and the numbers of README.md anew.
 DPOT_DATA tells a row that was not run from one that cannot be, for want of data.
 """
 
@@ -17,7 +17,7 @@ import json
 import os
 import re
 import shutil
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -48,11 +48,14 @@ def main() -> None:
     sheet = sheets.load(options.paper, options.name, options.kind)
     folder = store.REPRODUCED / sheet.paper / f"{sheet.kind}_{sheet.name}"
     printed = published.tables(sheet.paper).get(sheet.name) if sheet.kind == "table" else None
-    for home, run in [*finished(options.output_root, sheet), *kept_elsewhere(sheet)]:
-        record = Record.load(run)
-        if record.config["profile"]["name"] != options.profile:
-            continue
-        if not (options.subsets or record.provenance["data"]["comparable"]):
+    nowhere = folder / "no-other-runs"  # only what is committed counts
+
+    def is_wanted(record: Record) -> bool:
+        comparable = options.subsets or record.provenance["data"]["comparable"]
+        return bool(comparable and record.config["profile"]["name"] == options.profile)
+
+    for home, run in finished(options.output_root, sheet):
+        if not is_wanted(Record.load(run)):
             continue
         short = [options.profile] if options.profile != "paper" else []
         words = "-".join([home["row"], *home["group"], f"s{home['seed']}", *short])
@@ -67,7 +70,10 @@ def main() -> None:
         store.claim(target, home)
         shutil.copyfile(run / RECORD, target / RECORD)  # last, as a run does
         print(f"kept: {target.name}")
-    nowhere = folder / "no-other-runs"  # only what is committed counts
+    for home, record in of_other_sheets(sheet, store.records(nowhere)):
+        if is_wanted(record):
+            store.claim(record.provenance["directory"], home)
+            print(f"serves here too: {record.provenance['directory'].relative_to(store.REPRODUCED)}")
     cells = compare.compare(sheet, printed, store.records(nowhere), None)  # of the largest profile there is
     absent = lacking(sheet, OmegaConf.create({"data_root": os.environ["DPOT_DATA"]}))
     cells = [replace(c, verdict="needs data") if c.row in absent and c.ours is None else c for c in cells]
@@ -76,7 +82,7 @@ def main() -> None:
     write_atomically(folder / "comparison.csv", tables.comma_separated(cells))
     write_atomically(folder / "comparison.json", json.dumps(compare.as_answer(sheet, cells), indent=1) + "\n")
     if sheet.picture:
-        write_atomically(folder / f"{sheet.kind}_{sheet.name}.png", pictures.draw(sheet, kept_panels(sheet, folder)))
+        write_atomically(folder / f"{sheet.kind}_{sheet.name}.png", pictures.draw(sheet, kept_panels(sheet, nowhere)))
     readme.update()
 
 
@@ -89,29 +95,27 @@ def finished(output_root: Path, sheet: sheets.Sheet) -> Iterator[tuple[dict[str,
             yield home, note.parent
 
 
-def kept_elsewhere(sheet: sheets.Sheet) -> Iterator[tuple[dict[str, Any], Path]]:
-    """The same of runs kept for another sheet of the paper that this one asks for in the same words."""
+def of_other_sheets(sheet: sheets.Sheet, records: Sequence[Record]) -> Iterator[tuple[dict[str, Any], Record]]:
+    """Runs kept for another sheet of the paper that this one asks for in the same words, and what they are here."""
     wanted = {(frozenset(run.overrides), run.seed): run for run in sheet.runs()}
     for other in sheets.all_sheets():
         if other.paper != sheet.paper or (other.kind, other.name) == (sheet.kind, sheet.name):
             continue
         known = {(run.row, run.group, run.seed): run for run in other.runs()}
-        for note in sorted((store.REPRODUCED / other.paper / f"{other.kind}_{other.name}").glob("*/cell-*.json")):
-            home = json.loads(note.read_text())
+        for home, record in compare.records_of(other, records):
             there = known.get((home["row"], tuple(home["group"]), home["seed"]))
             here = there and wanted.get((frozenset(there.overrides), there.seed))
             if here:
                 own = {"kind": sheet.kind, "name": sheet.name, "row": here.row, "group": list(here.group)}
-                yield home | own, note.parent
+                yield home | own, record
 
 
-def kept_panels(sheet: sheets.Sheet, folder: Path) -> list[pictures.Panel]:
+def kept_panels(sheet: sheets.Sheet, nowhere: Path) -> list[pictures.Panel]:
     """The kept runs of a figure, in the order of the sheet's rows; of samples the first seed's."""
     panels, rows = [], list(sheet.rows)
-    for note in sorted(folder.glob("*/cell-*.json")):
-        home, record = json.loads(note.read_text()), Record.load(note.parent)
+    for home, record in compare.records_of(sheet, store.records(nowhere)):
         if sheet.picture != "samples" or home["seed"] == 0:
-            panels.append(pictures.Panel(home["row"], tuple(home["group"]), note.parent, record))
+            panels.append(pictures.Panel(home["row"], tuple(home["group"]), record.provenance["directory"], record))
     return sorted(panels, key=lambda panel: rows.index(panel.row))
 
 

@@ -68,19 +68,20 @@ def test_a_kept_run_is_left_alone_and_other_profiles_are_not_kept(keep, tmp_path
     assert (folder / f"{RUNS[2]}-short/record.json").exists()
 
 
-def test_a_run_kept_for_a_table_is_kept_for_a_figure_of_it(keep, tmp_path):
-    table = REPOSITORY / "results/reproduced/dp_swd/table_2"
+def test_a_run_kept_for_a_table_serves_a_figure_of_it(keep, tmp_path):
+    table = tmp_path / "reproduced/dp_swd/table_2"
     for name in ("DP-SWD-c-mnist-s0", "DP-SWD-c-mnist-s1", "DP-SWD-c-fashion_mnist-s0", "DP-MERF-mnist-s0"):
-        shutil.copytree(table / name, tmp_path / "reproduced/dp_swd/table_2" / name)
+        shutil.copytree(REPOSITORY / "results/reproduced/dp_swd/table_2" / name, table / name)
+        for note in (table / name).glob("cell-dp_swd-[45]-*.json"):
+            note.unlink()
     folder = keep(figure="4")  # of MNIST, one seed, without DP-MERF
-    assert [p.name for p in folder.iterdir() if p.is_dir()] == ["DP-SWD-c-mnist-s0"]
-    record = (folder / "DP-SWD-c-mnist-s0/record.json").read_text()
-    assert record == (table / "DP-SWD-c-mnist-s0/record.json").read_text()
-    (note,) = (folder / "DP-SWD-c-mnist-s0").glob("cell-*.json")
-    assert json.loads(note.read_text())["name"] == "4"
+    assert not [p for p in folder.iterdir() if p.is_dir()]  # nothing is kept twice
+    (note,) = table.glob("*/cell-dp_swd-4-*.json")
+    assert note.parent.name == "DP-SWD-c-mnist-s0"
+    assert "| DP-SWD-c | MLP | – | 75.9 | 1 |" in (folder / "comparison.md").read_text()
     assert (folder / "figure_4.png").exists()
-    keep()
-    assert len(store.records(tmp_path / "nothing")) == len(RUNS) + 4  # one record for both sheets
+    keep(figure="4")
+    assert len(list(table.glob("*/cell-*.json"))) == 5
 
 
 def test_without_a_folder_of_data_nothing_is_kept(keep, monkeypatch, capsys):

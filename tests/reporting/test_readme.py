@@ -3,7 +3,7 @@
 import pytest
 
 from dpot.errors import DataError
-from dpot.reporting import gather, readme
+from dpot.reporting import gather, methods_page, readme
 
 
 @pytest.fixture(scope="module")
@@ -44,3 +44,9 @@ def test_text_outside_the_blocks_is_left_alone(gathered):
     assert found.startswith("before\n")
     assert found.endswith("after 45.6\n")
     assert "old 12.3" not in found
+
+
+def test_a_run_is_not_listed_again_for_a_picture_of_its_samples(gathered):
+    shown = {sheet.sheet.name for sheet in gathered.sheets if sheet.sheet.picture == "samples" and any(sheet.runs)}
+    assert shown
+    assert not [line.source for line in methods_page.all_lines(gathered) if "figure" in line.source.split(",")[1]]
