@@ -1,6 +1,6 @@
 """Where the time of a training step goes on a GPU: its kernels by time, and steps a second alone and side by side.
 
-    python scripts/profile_steps.py [names] [--together 1 10] [--seconds 3] [--benchmark]
+    python scripts/profile_steps.py [names] [--together 1 10] [--seconds 3] [--shown 16] [--benchmark]
 
 The steps are those of count_operations.py, which counts their kernels without a GPU, the sketch's two fits, and the
 classifiers that judge. Many trainings side by side tell what fills the GPU from what only waits: the first costs time
@@ -11,13 +11,14 @@ from __future__ import annotations
 
 import argparse
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from functools import partial
 from typing import get_args
 
 import torch
 import torch.nn.functional as F
 from count_operations import engines, generation_problem
+from torch import Tensor
 from torch.profiler import ProfilerActivity, profile
 
 from dpot.evaluation.downstream import Kind, sinkhorn_network
@@ -27,9 +28,9 @@ from dpot.models.sketch_dcgan import SketchDCGAN
 from dpot.training.engine import Engine
 from dpot.training.together import train_together
 
-WARM_UP, PROFILED, SHOWN = 5, 20, 14
+WARM_UP, PROFILED = 5, 24
 FIT_STEPS = 40  # of the fits before the one that is looked at
-JUDGED = 54_000  # synthetic images a classifier is trained on
+JUDGED, JUDGED_BATCH = 54_000, 128  # synthetic images a classifier is trained on, and of a step
 
 
 class Caught(Exception):
@@ -58,22 +59,38 @@ def sketch_engine(number: int, device: torch.device) -> Engine:
     return seen[number]
 
 
-def kernels(engine: Engine) -> list[tuple[float, float, str]]:
+def kernels(run: Callable[[], object], steps: int, device: torch.device) -> list[tuple[float, float, str]]:
     """(µs a step, launches a step, name) of the kernels, or on a CPU of the operations, the longest first."""
-    activity = ProfilerActivity.CUDA if engine.device.type == "cuda" else ProfilerActivity.CPU
-    engine.open(WARM_UP + PROFILED)
-    for _ in range(WARM_UP):
-        engine.one_step()
-    with profile(activities=[activity]) as found:
-        for _ in range(PROFILED):
-            engine.one_step()
-        if engine.device.type == "cuda":
+    cuda = device.type == "cuda"
+    with profile(activities=[ProfilerActivity.CUDA if cuda else ProfilerActivity.CPU]) as found:
+        run()
+        if cuda:
             torch.cuda.synchronize()
     rows = []
     for one in found.key_averages():
-        spent = one.self_device_time_total if engine.device.type == "cuda" else one.self_cpu_time_total
-        rows.append((spent / PROFILED, one.count / PROFILED, one.key))
+        spent = one.self_device_time_total if cuda else one.self_cpu_time_total
+        if spent > 0:  # calls of the driver are listed too
+            rows.append((spent / steps, one.count / steps, one.key))
     return sorted(rows, reverse=True)
+
+
+def training_kernels(engine: Engine) -> list[tuple[float, float, str]]:
+    """Of a training's step."""
+    engine.open(WARM_UP + PROFILED)
+
+    def steps(count: int) -> None:
+        for _ in range(count):
+            engine.one_step()
+
+    steps(WARM_UP)
+    return kernels(partial(steps, PROFILED), PROFILED, engine.device)
+
+
+def report(name: str, rows: list[tuple[float, float, str]], shown: int) -> None:
+    """Print the longest."""
+    print(f"{name}: {sum(row[0] for row in rows):.0f} µs in {sum(row[1] for row in rows):.0f} kernels")
+    for spent, launches, kernel in rows[:shown]:
+        print(f"  {spent:8.1f} µs {launches:6.1f} × {kernel[:100]}")
 
 
 def steps_per_second(make: Callable[[], Engine], together: int, seconds: float) -> float:
@@ -95,31 +112,50 @@ def steps_per_second(make: Callable[[], Engine], together: int, seconds: float) 
     return together * (many - few) / (more - spent(few))
 
 
+def judged(kind: Kind, x: Tensor, number: int) -> Iterator[Fit[float]]:
+    """A classifier's epochs, without end; the first holds its captures."""
+    y = torch.arange(len(x), device=x.device) % 10
+    network, optimiser, _ = sinkhorn_network(kind, 784, (1, 28, 28), 10, x.device)
+
+    def loss(chosen: Tensor) -> Tensor:
+        return F.cross_entropy(network(x.index_select(0, chosen)), y.index_select(0, chosen))
+
+    epochs = Epochs(loss, optimiser, JUDGED_BATCH, x.device, fast=True)
+    rows = torch.Generator(x.device).manual_seed(number)
+    while True:
+        yield epochs.run(torch.randperm(len(x), generator=rows, device=x.device))
+
+
 def judging_per_second(kind: Kind, together: int, seconds: float, device: torch.device) -> float:
     """Steps of so many classifiers side by side, all together; the first epoch, with its captures, is not counted."""
     x = torch.rand(together, JUDGED, 784, device=device)
-    y = torch.arange(JUDGED, device=device) % 10
     done, began = 0, 0.0
 
     def trained(number: int) -> Fit[None]:
         nonlocal done, began
-        network, optimiser, _ = sinkhorn_network(kind, 784, (1, 28, 28), 10, device)
-        rows = torch.Generator(device).manual_seed(number)
-        epochs = Epochs(
-            lambda chosen: F.cross_entropy(network(x[number].index_select(0, chosen)), y.index_select(0, chosen)),
-            optimiser,
-            128,
-            device,
-            fast=True,
-        )
-        yield from epochs.run(torch.randperm(JUDGED, generator=rows, device=device))
+        epochs = judged(kind, x[number], number)
+        yield from next(epochs)
         began, done = time.perf_counter(), 0  # as the last to get here sets it
         while time.perf_counter() < began + seconds:
-            yield from epochs.run(torch.randperm(JUDGED, generator=rows, device=device))
-            done += JUDGED // 128
+            yield from next(epochs)
+            done += JUDGED // JUDGED_BATCH
 
     side_by_side((trained(number) for number in range(together)), device)
     return done / (time.perf_counter() - began)
+
+
+def judging_kernels(kind: Kind, device: torch.device) -> list[tuple[float, float, str]]:
+    """Of a classifier's step."""
+    rows: list[tuple[float, float, str]] = []
+
+    def trained() -> Fit[None]:
+        epochs = judged(kind, torch.rand(PROFILED * JUDGED_BATCH, 784, device=device), 0)
+        for _ in range(WARM_UP):
+            yield from next(epochs)
+        rows.extend(kernels(lambda: list(next(epochs)), PROFILED, device))  # all of it in this turn
+
+    side_by_side([trained()], device)
+    return rows
 
 
 def main() -> None:
@@ -128,6 +164,7 @@ def main() -> None:
     parser.add_argument("names", nargs="*", help="only steps whose name holds one of these")
     parser.add_argument("--together", type=int, nargs="*", default=[1, 10])
     parser.add_argument("--seconds", type=float, default=3.0, help="per measurement, about")
+    parser.add_argument("--shown", type=int, default=16, help="kernels of a step")
     parser.add_argument("--benchmark", action="store_true", help="convolutions by the fastest of cuDNN's algorithms")
     options = parser.parse_args()
     torch.backends.cudnn.benchmark = options.benchmark
@@ -139,16 +176,14 @@ def main() -> None:
     for name, make in (engines(device) | sketch).items():
         if options.names and not any(part in name for part in options.names):
             continue
-        rows = kernels(make())
-        print(f"{name}: {sum(row[0] for row in rows):.0f} µs in {sum(row[1] for row in rows):.0f} kernels")
-        for spent, launches, kernel in rows[:SHOWN]:
-            print(f"  {spent:8.1f} µs {launches:6.1f} × {kernel[:100]}")
+        report(name, training_kernels(make()), options.shown)
         for together in options.together:
             print(f"  {together} together: {steps_per_second(make, together, options.seconds):.0f} steps/s", flush=True)
     for kind in get_args(Kind) if not options.names or "judging" in options.names else ():
+        report(f"judging, {kind}", judging_kernels(kind, device), options.shown)
         for together in options.together:
             found = judging_per_second(kind, together, options.seconds, device)
-            print(f"judging, {kind}, {together} together: {found:.0f} steps/s", flush=True)
+            print(f"  {together} together: {found:.0f} steps/s", flush=True)
 
 
 if __name__ == "__main__":

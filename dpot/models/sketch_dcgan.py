@@ -9,6 +9,7 @@ from torch import Tensor, nn
 
 from dpot.models.generator import Generator, one_hot
 from dpot.models.layers import NarrowConv2d
+from dpot.models.norm_relu import Normed, norm_relu
 from dpot.models.smooth_doubling import SmoothDoubling
 from dpot.ranges import Count, NonNegativeInt
 
@@ -26,7 +27,9 @@ class Residual(nn.Module):
 
     def forward(self, x: Tensor) -> Tensor:
         """(N, C, H, W) → (N, C, H, W)."""
-        added: Tensor = x + self.way(x)
+        norm, _, convolution = self.way
+        normed, x = norm_relu(x, norm)  # type: ignore[arg-type]
+        added: Tensor = x + convolution(normed)
         return added
 
 
@@ -79,7 +82,7 @@ class SketchDCGAN(Generator):
         if subpixel:
             to_image = SmoothDoubling(last, channels, True) if smooth else nn.ConvTranspose2d(last, channels, 4, 2, 1)
         layers += [nn.BatchNorm2d(last), nn.ReLU(), to_image]
-        self.net = nn.Sequential(*layers).to(memory_format=torch.channels_last)
+        self.net = Normed(*layers).to(memory_format=torch.channels_last)
 
     def forward(self, code: Tensor, labels: Tensor) -> Tensor:
         """(N, code_size), (N,) → (N, C, H, W) in [0, 1]."""

@@ -1,5 +1,6 @@
 """Generators against the parameter counts of the papers' own networks and torch's reference layers."""
 
+import copy
 from pathlib import Path
 
 import pytest
@@ -10,6 +11,7 @@ from torch import nn
 from dpot.models.generator import one_hot, synthesize
 from dpot.models.layers import NarrowConv2d, UpsampledConv2d
 from dpot.models.merf_conv import MerfConv
+from dpot.models.norm_relu import Normed, norm_relu
 from dpot.models.sinkhorn_biggan import SinkhornBigGAN
 from dpot.models.sinkhorn_dcgan import SinkhornDCGAN
 from dpot.models.smooth_doubling import SmoothDoubling
@@ -140,3 +142,44 @@ def test_smooth_doublings_on_a_gpu_are_those_in_double_precision(monkeypatch):
     expected.backward(slope)
     torch.testing.assert_close(far.grad.cpu().double(), near.grad, rtol=1e-3, atol=1e-4)
     torch.testing.assert_close(there.weight.grad.cpu().double(), here.weight.grad, rtol=1e-3, atol=1e-3)
+
+
+def test_norms_and_their_relus_in_tritons_interpreter(interpreted):
+    interpreted(Path(__file__).with_name("interpreted_norm_relu.py"))
+
+
+def test_a_normed_sequential_is_a_sequential():
+    torch.manual_seed(0)
+    layers = [nn.BatchNorm2d(4), nn.ReLU(), nn.Conv2d(4, 6, 3), nn.BatchNorm2d(6), nn.ReLU(), nn.Conv2d(6, 1, 1)]
+    x = torch.randn(3, 4, 5, 5)
+    for mode in (True, False):
+        normed, plain = Normed(*copy.deepcopy(layers)).train(mode), nn.Sequential(*copy.deepcopy(layers)).train(mode)
+        torch.testing.assert_close(normed(x), plain(x))
+        assert normed.state_dict().keys() == plain.state_dict().keys()
+
+
+@pytest.mark.gpu
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device")
+@pytest.mark.parametrize("shape", [(9, 70, 7, 7), (1280, 64, 28, 28)])
+def test_norms_and_their_relus_on_a_gpu_are_those_in_double_precision(shape):
+    torch.manual_seed(0)
+    there, here = nn.BatchNorm2d(shape[1]).cuda(), nn.BatchNorm2d(shape[1]).double().cuda()
+    x = torch.randn(shape, device="cuda").to(torch.bfloat16, memory_format=torch.channels_last) + 1
+    near, far = x.double().requires_grad_(), x.clone(memory_format=torch.channels_last).requires_grad_()
+    ours, same = norm_relu(far, there)
+    assert ours.grad_fn.name().startswith("_NormReLU")
+    expected = torch.relu(here(near))
+    torch.testing.assert_close(ours.double(), expected, rtol=1e-2, atol=1e-2)
+    slope = torch.randn_like(ours)
+    torch.autograd.backward([ours, same], [slope, slope])
+    torch.autograd.backward([expected, near], [slope.double(), slope.double()])
+    torch.testing.assert_close(far.grad.double(), near.grad, rtol=2e-2, atol=2e-2)
+    for name, (found, wanted) in {
+        "weight": (there.weight.grad, here.weight.grad),
+        "bias": (there.bias.grad, here.bias.grad),
+        "mean": (there.running_mean, here.running_mean),
+        "variance": (there.running_var, here.running_var),
+    }.items():
+        error = float((found.double() - wanted).norm() / wanted.norm())
+        assert error < 1e-3, name
+    assert there.num_batches_tracked == here.num_batches_tracked == 1

@@ -1,0 +1,97 @@
+"""A batch norm and the ReLU behind it as one on a GPU: half the passes over memory, and sums that keep it busy.
+
+In a generator whose convolutions run on matrix units, norms and ReLUs take longer than these.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from dpot.precision import has_triton
+
+BLOCK, BLOCK_C = 64, 64  # pixels and channels a program works on at once
+PROGRAMS = 1024  # how many add up
+TILE = {"BLOCK": BLOCK, "BLOCK_C": BLOCK_C, "num_warps": 8}
+
+
+class Normed(nn.Sequential):
+    """A Sequential whose ReLUs all stand right behind batch norms."""
+
+    def forward(self, x: Tensor) -> Tensor:
+        """Of images (N, C, H, W)."""
+        for layer in self:
+            if isinstance(layer, nn.BatchNorm2d):
+                x, _ = norm_relu(x, layer)
+            elif not isinstance(layer, nn.ReLU):
+                x = layer(x)
+        return x
+
+
+def norm_relu(x: Tensor, norm: nn.BatchNorm2d) -> tuple[Tensor, Tensor]:
+    """ReLU(norm(x)), and x itself: who uses that one too has the two gradients added up on the way."""
+    fits = x.is_cuda and has_triton() and x.is_contiguous(memory_format=torch.channels_last)
+    if not (fits and norm.training and norm.momentum is not None and norm.running_mean is not None):
+        return torch.relu(norm(x)), x
+    assert norm.num_batches_tracked is not None
+    norm.num_batches_tracked.add_(1)
+    return fused(x, norm)
+
+
+def fused(x: Tensor, norm: nn.BatchNorm2d) -> tuple[Tensor, Tensor]:
+    """The same by our kernels, for a norm in training with weights and running statistics, on images channels last."""
+    moved = (norm.running_mean, norm.running_var, norm.momentum)
+    y, same = _NormReLU.apply(x, norm.weight, norm.bias, norm.eps, *moved)
+    return y, same
+
+
+class _NormReLU(torch.autograd.Function):
+    @staticmethod
+    def forward(
+        ctx: Any, x: Tensor, weight: Tensor, bias: Tensor, eps: float, mean: Tensor, variance: Tensor, momentum: float
+    ) -> tuple[Tensor, Tensor]:
+        from dpot.models.triton_norm_relu import norm_relu_kernel, sums_kernel
+
+        ctx.rows, ctx.eps = x.numel() // x.shape[1], eps
+        if ctx.rows < 2:
+            raise ValueError(f"a batch norm needs more than one value per channel in training, got {tuple(x.shape)}")
+        every, some, steps = _grids(ctx.rows, x.shape[1])
+        partial = x.new_empty(some[0], 2 * x.shape[1], dtype=torch.float32)
+        sums_kernel[some](x, partial, ctx.rows, steps, CHANNELS=x.shape[1], **TILE)
+        sums, y = partial.sum(0), torch.empty_like(x)
+        norm_relu_kernel[every](
+            x, y, sums, weight, bias, mean, variance, ctx.rows, eps, momentum, CHANNELS=x.shape[1], **TILE
+        )
+        ctx.save_for_backward(x, sums, weight, bias)
+        ctx.set_materialize_grads(False)
+        return y, x
+
+    @staticmethod
+    def backward(ctx: Any, *slopes: Tensor | None) -> tuple[Tensor | None, ...]:
+        from dpot.models.triton_norm_relu import norm_relu_slope_kernel, slope_sums_kernel
+
+        x, sums, weight, bias = ctx.saved_tensors
+        slope, beside = (None if one is None else one.contiguous(memory_format=torch.channels_last) for one in slopes)
+        if slope is None:
+            return beside, None, None, None, None, None, None
+        channels = x.shape[1]
+        every, some, steps = _grids(ctx.rows, channels)
+        partial = x.new_empty(some[0], 2 * channels, dtype=torch.float32)
+        slope_sums_kernel[some](
+            x, slope, sums, weight, bias, partial, ctx.rows, ctx.eps, steps, CHANNELS=channels, **TILE
+        )
+        of_both, found = partial.sum(0), torch.empty_like(x)
+        norm_relu_slope_kernel[every](
+            x, slope, found if beside is None else beside, found, sums, of_both, weight, bias, ctx.rows, ctx.eps,
+            CHANNELS=channels, BESIDE=beside is not None, **TILE,
+        )  # fmt: skip
+        return found, of_both[channels:], of_both[:channels], None, None, None, None
+
+
+def _grids(rows: int, channels: int) -> tuple[tuple[int, int], tuple[int, int], int]:
+    """Programs for every tile; programs that share the tiles, and how many each takes."""
+    blocks, groups = -(-rows // BLOCK), -(-channels // BLOCK_C)
+    sharing = min(blocks, max(1, PROGRAMS // groups))
+    return (blocks, groups), (sharing, groups), -(-blocks // sharing)
