@@ -30,6 +30,7 @@ from dpot.methods.sketch_alignment import SketchAlignment
 from dpot.models.adaptation import network_for
 from dpot.models.conv_pool import ConvPoolFirst
 from dpot.models.merf_conv import MerfConv
+from dpot.models.pool_relu import PooledConv2d
 from dpot.models.sinkhorn_dcgan import SinkhornDCGAN
 from dpot.privacy.budget import Budget
 from dpot.privacy.ledger import Ledger
@@ -43,6 +44,7 @@ FREE = {"empty", "empty_like", "new_empty", "empty_strided", "new_empty_strided"
 TWICE = {"slice_backward", "select_backward", "nll_loss_backward"}  # zeros, then what goes into them
 TRITON = {
     "models.triton_conv_pool": ("conv_pool", "conv_pool_gradient"),
+    "models.triton_pool_relu": ("pool_relu", "pool_relu_slope"),
     "training.triton_samplers": ("first_distinct",),
     "transport.triton_sliced": ("sorted_difference",),
     "transport.triton_sinkhorn": ("ground_cost", "annealed_resident", "annealed_streamed", "envelope_gradient"),
@@ -105,6 +107,7 @@ def as_on_a_gpu() -> None:
     kernels.fits_sort = kernels.fits_sinkhorn = lambda x, y: True
     samplers._fused = lambda device: True  # type: ignore[assignment]
     ConvPoolFirst._takes = lambda self, x, first: not first._forward_hooks  # type: ignore[method-assign]
+    PooledConv2d._takes = lambda self, wide: True  # type: ignore[method-assign]
     checks.check_finite = lambda x, name: None
     torch.nn.functional.dropout = lambda x, p, training=True, inplace=False: torch.native_dropout(x, p, training)[0]
     torch.optim.Adam = partial(torch.optim.Adam, fused=True)  # type: ignore[misc,assignment]

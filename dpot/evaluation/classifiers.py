@@ -19,6 +19,7 @@ from torch import Tensor, nn
 from dpot.evaluation.lbfgs import minimise
 from dpot.evaluation.stepping import Epochs, Fit, settled
 from dpot.models.conv_pool import ConvPoolFirst
+from dpot.models.pool_relu import ChannelDropout, PooledConv2d
 
 Predict = Callable[[Tensor], Tensor]
 
@@ -150,32 +151,15 @@ def predict(network: nn.Module) -> Predict:
     return labels
 
 
-class ChannelDropout(nn.Module):
-    """nn.Dropout2d with a mask made by one fused dropout of ones, where torch draws it and scales it."""
-
-    one: Tensor
-
-    def __init__(self, p: float) -> None:
-        super().__init__()
-        self.p = p
-        self.register_buffer("one", torch.ones(()), persistent=False)
-
-    def forward(self, x: Tensor) -> Tensor:
-        """x with whole channels set to zero, the others scaled by 1/(1 - p)."""
-        return x * F.dropout(self.one.expand(*x.shape[:2], 1, 1), self.p) if self.training else x
-
-
 class SmallCNN(nn.Sequential):
     """conv32-conv64-conv128, FC 128, with dropout: the CNN of DP-Sinkhorn's evaluation."""
 
     def __init__(self, shape: tuple[int, int, int], classes: int) -> None:
         colours, height, width = shape
-        layers: list[nn.Module] = []
-        for inputs, outputs in ((colours, 32), (32, 64), (64, 128)):
-            # a maximum of ReLUs is the ReLU of the maximum, of a quarter of the values
-            layers += [nn.Conv2d(inputs, outputs, 3, padding=1), nn.MaxPool2d(2, ceil_mode=True), nn.ReLU()]
+        first = [nn.Conv2d(colours, 32, 3, padding=1), nn.MaxPool2d(2, ceil_mode=True), nn.ReLU(), ChannelDropout(0.25)]
+        later = [PooledConv2d(32, 64, 0.25), PooledConv2d(64, 128, 0.25)]
+        for _ in range(3):
             height, width = -(-height // 2), -(-width // 2)
-            layers.append(ChannelDropout(0.25))
-        layers += [nn.Flatten(), nn.Linear(128 * height * width, 128), nn.ReLU(), nn.Dropout(0.5)]
-        super().__init__(nn.Unflatten(1, shape), ConvPoolFirst(*layers, nn.Linear(128, classes)))
+        last = [nn.Linear(128 * height * width, 128), nn.ReLU(), nn.Dropout(0.5), nn.Linear(128, classes)]
+        super().__init__(nn.Unflatten(1, shape), ConvPoolFirst(*first, *later, nn.Flatten(), *last))
         self.to(memory_format=torch.channels_last)

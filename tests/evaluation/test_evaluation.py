@@ -1,5 +1,7 @@
 """Evaluation against closed forms, scipy and scikit-learn."""
 
+from pathlib import Path
+
 import numpy as np
 import pytest
 import torch
@@ -7,12 +9,14 @@ from scipy.linalg import sqrtm
 from sklearn.datasets import load_digits
 from sklearn.linear_model import LogisticRegression
 from sklearn.neural_network import MLPClassifier
+from torch import nn
 
 from dpot.errors import UsageError
 from dpot.evaluation import classifiers
 from dpot.evaluation.downstream import Downstream
 from dpot.evaluation.fid import FrechetInception, RunningStatistics, frechet_distance
 from dpot.evaluation.stepping import side_by_side
+from dpot.models.pool_relu import ChannelDropout, PooledConv2d
 
 
 def random_gaussian(seed, size=6):
@@ -107,7 +111,7 @@ def test_sklearn_backend_refuses_what_it_cannot_do():
 
 def test_dropped_channels_are_whole_and_the_others_keep_the_mean():
     torch.manual_seed(0)
-    layer, x = classifiers.ChannelDropout(0.25), torch.rand(400, 50, 2, 3) + 0.5
+    layer, x = ChannelDropout(0.25), torch.rand(400, 50, 2, 3) + 0.5
     ratio = layer(x) / x
     torch.testing.assert_close(ratio, ratio[:, :, :1, :1].expand_as(ratio))
     assert set(ratio.mul(3).round().unique().tolist()) == {0.0, 4.0}  # zero or 1/(1 - p)
@@ -123,6 +127,22 @@ def test_the_cnn_takes_the_fused_kernel_where_its_result_is_the_layers(shape, ex
     assert inner._is_simple(torch.Size((5, *shape)), inner[0]) is expected
 
 
+def test_pooling_behind_a_convolution_in_tritons_interpreter(interpreted):
+    interpreted(Path(__file__).parents[1] / "models" / "interpreted_pool_relu.py")
+
+
+@pytest.mark.parametrize("side", [7, 14])
+def test_a_pooled_convolution_is_the_layers_it_stands_for(side):
+    torch.manual_seed(0)
+    layer = PooledConv2d(5, 8, 0.25)
+    plain = nn.Sequential(nn.Conv2d(5, 8, 3, padding=1), nn.ReLU(), nn.MaxPool2d(2, ceil_mode=True))
+    plain[0].load_state_dict(layer.state_dict())
+    x = torch.randn(3, 5, side, side)
+    torch.testing.assert_close(layer.eval()(x), plain(x))
+    ratio = (layer.train()(x) / plain(x)).nan_to_num(nan=0.0)  # nothing is left of a channel, or 4/3 of it
+    assert set(ratio.mul(3).round().unique().tolist()) == {0.0, 4.0}
+
+
 @pytest.mark.gpu
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device")
 def test_the_cnn_on_a_gpu_is_the_one_in_double_precision(monkeypatch):
@@ -134,7 +154,7 @@ def test_the_cnn_on_a_gpu_is_the_one_in_double_precision(monkeypatch):
     x, y = torch.rand(128, 784), torch.arange(128) % 10
     there_loss = torch.nn.functional.cross_entropy(there(x.cuda()), y.cuda())
     here_loss = torch.nn.functional.cross_entropy(here(x.double()), y)
-    assert float(there_loss) == pytest.approx(float(here_loss), rel=1e-5)
+    assert there_loss.item() == pytest.approx(here_loss.item(), rel=1e-5)
     there_loss.backward()
     here_loss.backward()
     for (name, mine), other in zip(there.named_parameters(), here.parameters(), strict=True):

@@ -71,6 +71,19 @@ def test_narrow_convolution_equals_torchs(inputs, outputs, kernel, layout):
     torch.testing.assert_close(a, b, atol=1e-4, rtol=1e-4)
 
 
+def test_narrow_convolution_in_bfloat16_is_the_one_in_single_precision():
+    torch.manual_seed(0)
+    layer, x = NarrowConv2d(64, 1, 3), torch.randn(3, 64, 8, 8).contiguous(memory_format=torch.channels_last)
+    expected = layer(x)
+    (wanted,) = torch.autograd.grad(expected.square().sum(), layer.weight)
+    with torch.autocast("cpu", dtype=torch.bfloat16):
+        ours = layer(x.to(torch.bfloat16))
+    (found,) = torch.autograd.grad(ours.float().square().sum(), layer.weight)
+    assert ours.shape == expected.shape
+    assert ((ours.float() - expected).norm() / expected.norm()).item() < 0.01
+    assert float((found - wanted).norm() / wanted.norm()) < 0.02
+
+
 def test_dcgan_equals_its_description_in_torchs_layers():
     model = SinkhornDCGAN(classes=10, shape=(1, 28, 28))
     code, labels = torch.rand(5, 16), torch.arange(5)

@@ -1,0 +1,84 @@
+"""Device code of max-pooling, bias, ReLU and a factor by channel behind a convolution, in Triton: a launch each way."""
+
+# mypy: disable-error-code="no-untyped-def"
+# Triton reads types off the arguments; only compile-time constants carry an annotation.
+
+from __future__ import annotations
+
+import triton
+import triton.language as tl
+
+
+@triton.jit
+def _cells(
+    block, total, HEIGHT: tl.constexpr, WIDTH: tl.constexpr, CHANNELS: tl.constexpr, BLOCK: tl.constexpr,
+    BLOCK_C: tl.constexpr,
+):  # fmt: skip
+    """Of a block of pooled cells: number, image, first row and column of pixels, channels, and which of them exist."""
+    ROWS: tl.constexpr = (HEIGHT + 1) // 2
+    COLUMNS: tl.constexpr = (WIDTH + 1) // 2
+    cell = block * BLOCK + tl.arange(0, BLOCK)
+    image = (cell // (ROWS * COLUMNS)).to(tl.int64)
+    row = 2 * (cell % (ROWS * COLUMNS) // COLUMNS)
+    column = 2 * (cell % COLUMNS)
+    channel = tl.program_id(1) * BLOCK_C + tl.arange(0, BLOCK_C)
+    live = (cell < total)[:, None] & (channel < CHANNELS)[None, :]
+    return cell.to(tl.int64), image, row, column, channel, live
+
+
+@triton.jit
+def pool_relu_kernel(
+    x, bias, factor, pooled, winner, total,
+    HEIGHT: tl.constexpr, WIDTH: tl.constexpr, CHANNELS: tl.constexpr, FACTOR: tl.constexpr,
+    BLOCK: tl.constexpr, BLOCK_C: tl.constexpr,
+):  # fmt: skip
+    """pooled = max(0, the largest of a cell's pixels + bias)·factor; winner = which of the four it was, 4 for none.
+
+    All are channels last; cells at an odd border are smaller. Of equal pixels the first wins, as in torch.
+    """
+    cell, image, row, column, channel, live = _cells(tl.program_id(0), total, HEIGHT, WIDTH, CHANNELS, BLOCK, BLOCK_C)
+    corner = ((image * HEIGHT + row) * WIDTH + column)[:, None] * CHANNELS + channel[None, :]
+    best = tl.load(x + corner, mask=live, other=0.0)
+    which = tl.zeros((BLOCK, BLOCK_C), tl.int32)
+    for other in tl.static_range(1, 4):
+        here = live & ((row + other // 2 < HEIGHT) & (column + other % 2 < WIDTH))[:, None]
+        value = tl.load(x + corner + (other // 2 * WIDTH + other % 2) * CHANNELS, mask=here, other=float("-inf"))
+        larger = (value > best) | (value != value)
+        which = tl.where(larger, other, which)
+        best = tl.where(larger, value, best)
+    best += tl.load(bias + channel, mask=channel < CHANNELS, other=0.0)[None, :]
+    which = tl.where(best <= 0, 4, which)
+    best = tl.where(best <= 0, 0.0, best)  # NaN compares as neither, and so is passed on
+    if FACTOR:
+        best *= tl.load(factor + image[:, None] * CHANNELS + channel[None, :], mask=live, other=0.0)
+    out = cell[:, None] * CHANNELS + channel[None, :]
+    tl.store(pooled + out, best, mask=live)
+    tl.store(winner + out, which.to(tl.int8), mask=live)
+
+
+@triton.jit
+def pool_relu_slope_kernel(
+    slope, factor, winner, found, partial, total, steps,
+    HEIGHT: tl.constexpr, WIDTH: tl.constexpr, CHANNELS: tl.constexpr, FACTOR: tl.constexpr,
+    BLOCK: tl.constexpr, BLOCK_C: tl.constexpr,
+):  # fmt: skip
+    """found = the slope at each cell's winner, zero at its other pixels; partial[p] = their sum by channel."""
+    program, programs = tl.program_id(0), tl.num_programs(0)
+    summed = tl.zeros((BLOCK, BLOCK_C), tl.float32)
+    for step in range(steps):
+        cell, image, row, column, channel, live = _cells(
+            program + step * programs, total, HEIGHT, WIDTH, CHANNELS, BLOCK, BLOCK_C
+        )
+        place = cell[:, None] * CHANNELS + channel[None, :]
+        which = tl.load(winner + place, mask=live, other=4).to(tl.int32)
+        gradient = tl.load(slope + place, mask=live & (which < 4), other=0.0)
+        if FACTOR:
+            gradient *= tl.load(factor + image[:, None] * CHANNELS + channel[None, :], mask=live, other=0.0)
+        summed += gradient
+        corner = ((image * HEIGHT + row) * WIDTH + column)[:, None] * CHANNELS + channel[None, :]
+        for one in tl.static_range(4):
+            here = live & ((row + one // 2 < HEIGHT) & (column + one % 2 < WIDTH))[:, None]
+            place = corner + (one // 2 * WIDTH + one % 2) * CHANNELS
+            tl.store(found + place, tl.where(which == one, gradient, 0.0), mask=here)
+    channel = tl.program_id(1) * BLOCK_C + tl.arange(0, BLOCK_C)
+    tl.store(partial + program * CHANNELS + channel, tl.sum(summed, axis=0), mask=channel < CHANNELS)
