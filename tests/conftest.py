@@ -51,13 +51,13 @@ def dpot(tmp_path):
 
 @pytest.fixture
 def interpreted():
-    """Run a file of tests by Triton's interpreter, in a process of its own: the switch is read when Triton loads."""
+    """Run files of tests by Triton's interpreter, in a process of their own: the switch is read when Triton loads."""
     if not has_triton():
         pytest.skip("Triton is not installed")
 
-    def run(suite):
+    def run(*suites):
         environment = {**os.environ, "TRITON_INTERPRET": "1", "CUDA_VISIBLE_DEVICES": "", "OMP_NUM_THREADS": "1"}
-        command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", str(suite)]
+        command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", *map(str, suites)]
         done = subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
         assert done.returncode == 0, done.stdout[-4000:]
         assert " passed" in done.stdout

@@ -1,7 +1,5 @@
 """Evaluation against closed forms, scipy and scikit-learn."""
 
-from pathlib import Path
-
 import numpy as np
 import pytest
 import torch
@@ -125,10 +123,6 @@ def test_dropped_channels_are_whole_and_the_others_keep_the_mean():
 def test_the_cnn_takes_the_fused_kernel_where_its_result_is_the_layers(shape, expected):
     inner = classifiers.SmallCNN(shape, 10)[1]
     assert inner._is_simple(torch.Size((5, *shape)), inner[0]) is expected
-
-
-def test_pooling_behind_a_convolution_in_tritons_interpreter(interpreted):
-    interpreted(Path(__file__).parents[1] / "models" / "interpreted_pool_relu.py")
 
 
 @pytest.mark.parametrize("side", [7, 14])

@@ -1,7 +1,6 @@
 """The blur behind a doubling beside torch's own convolution, on the CPU by Triton's interpreter.
 
-Run with TRITON_INTERPRET=1 in a process of its own (test_generators.py does): the switch must be set before Triton
-loads.
+Run with TRITON_INTERPRET=1 in a process of its own (test_kernels.py does): the switch must be set before Triton loads.
 """
 
 from __future__ import annotations

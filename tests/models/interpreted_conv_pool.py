@@ -1,7 +1,6 @@
 """The kernels of the fused convolution and pooling beside torch's own layers, on the CPU by Triton's interpreter.
 
-Run with TRITON_INTERPRET=1 in a process of its own (test_adaptation.py does): the switch must be set before Triton
-loads.
+Run with TRITON_INTERPRET=1 in a process of its own (test_kernels.py does): the switch must be set before Triton loads.
 """
 
 from __future__ import annotations

@@ -1,7 +1,6 @@
 """The networks of domain adaptation: their shapes, and their gradients record by record."""
 
 from functools import partial
-from pathlib import Path
 
 import pytest
 import torch
@@ -104,10 +103,6 @@ def test_the_contrast_curve_is_a_power_times_a_gain_with_its_derivatives():
     torch.testing.assert_close(
         torch.autograd.grad(move(images), parameters, slope), torch.autograd.grad(expected, parameters, slope)
     )
-
-
-def test_fused_convolution_and_pooling_in_tritons_interpreter(interpreted):
-    interpreted(Path(__file__).with_name("interpreted_conv_pool.py"))
 
 
 @pytest.mark.gpu

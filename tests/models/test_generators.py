@@ -1,7 +1,6 @@
 """Generators against the parameter counts of the papers' own networks and torch's reference layers."""
 
 import copy
-from pathlib import Path
 
 import pytest
 import torch
@@ -134,10 +133,6 @@ def test_smooth_doublings_have_no_pattern_of_every_second_pixel() -> None:
     torch.testing.assert_close(doubling(x), blurred[:, :, :16, :16])
 
 
-def test_the_blur_in_tritons_interpreter(interpreted):
-    interpreted(Path(__file__).with_name("interpreted_blur.py"))
-
-
 @pytest.mark.gpu
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device")
 def test_smooth_doublings_on_a_gpu_are_those_in_double_precision(monkeypatch):
@@ -155,10 +150,6 @@ def test_smooth_doublings_on_a_gpu_are_those_in_double_precision(monkeypatch):
     expected.backward(slope)
     torch.testing.assert_close(far.grad.cpu().double(), near.grad, rtol=1e-3, atol=1e-4)
     torch.testing.assert_close(there.weight.grad.cpu().double(), here.weight.grad, rtol=1e-3, atol=1e-3)
-
-
-def test_norms_and_their_relus_in_tritons_interpreter(interpreted):
-    interpreted(Path(__file__).with_name("interpreted_norm_relu.py"))
 
 
 def test_a_normed_sequential_is_a_sequential():
