@@ -33,15 +33,17 @@ from dpot.privacy.noise import NoiseSource
 from dpot.privacy.statement import Statement
 from dpot.profiles import Profile
 from dpot.ranges import Count
-from dpot.record import Record, Run, write_atomically
+from dpot.record import Record, Run, code_fingerprint, write_atomically
 from dpot.reporting.figures import grid
 from dpot.tasks.base import Answer, Task
+from dpot.tasks.marks import Marks
 from dpot.trackers import Tracker
 from dpot.training.engine import Engine, Outcome
 from dpot.training.progress import Progress
 from dpot.training.together import train_together
 
 log = logging.getLogger("dpot")
+MARKS = "marks.json"  # accuracies of a run that has no record yet
 
 
 @dataclass
@@ -165,6 +167,7 @@ class Generate(Task):
             "records": len(data.train),
         }
         record = one.run.finish(metrics, statement.to_dict() | {"headline": statement.headline()}, facts, files)
+        (one.run.directory / MARKS).unlink(missing_ok=True)
         for engine in problem.engines:
             engine.discard()  # checkpoints hold the state of the noise generator
         return record
@@ -188,7 +191,8 @@ class Generate(Task):
             test_x = unit_range(real.x).to(problem.device)
             test_y = _labels(data, self.judged_on).to(problem.device)
             draw = functools.partial(self._draw, one)
-            exams.append(downstream.exams(draw, test_x, test_y, data.classes, one.cfg.seed))
+            marks = Marks(one.run.directory / MARKS, problem.generator, f"{code_fingerprint(one.cfg)} {data.checksum}")
+            exams.append(marks.of(downstream.exams(draw, test_x, test_y, data.classes, one.cfg.seed)))
             sizes.append(downstream.passes * len(downstream.kinds))
         found = iter(side_by_side(itertools.chain.from_iterable(exams), trainings[0].problem.device))
         return [

@@ -1,14 +1,21 @@
-"""Runs side by side that are killed while they train: each goes on from its checkpoint and counts no release twice."""
+"""Runs side by side that are stopped: each goes on from its checkpoint, counts no release twice, is judged once."""
 
+import json
 import os
 import signal
 import subprocess
 import sys
 import time
 
+import pytest
+import torch
+
 from dpot import config
+from dpot.evaluation.downstream import Downstream
+from dpot.evaluation.stepping import side_by_side
 from dpot.launch import compose_config
 from dpot.tasks.generate import Generate
+from dpot.tasks.marks import Marks
 
 STEPS = 30
 COMMON = ["task=generate", "dataset=digits", "profile=smoke", f"profile.steps={STEPS}", "device=cpu", "privacy=eps10"]
@@ -53,3 +60,49 @@ def test_killed_while_training_each_run_goes_on_from_its_checkpoint(tmp_path):
         assert answer.data["privacy"]["releases"] == STEPS
         assert answer.data["privacy"]["rigorous"]
     assert not list(tmp_path.rglob("*.dpot"))
+
+
+def test_stopped_after_judging_a_run_is_not_judged_again(tmp_path, monkeypatch):
+    few = ["loss=dp_merf", "generator=merf_conv", "loss.features=100", "loss.batch=100"]
+    cfg = compose_config([*COMMON[:4], *few, "device=cpu", "privacy=eps10", f"output_root={tmp_path}"])
+    judged, fit = [], Downstream._fit
+
+    def counted(self, kind, *arguments):
+        judged.append(kind)  # when it begins
+        return (yield from fit(self, kind, *arguments))
+
+    def stopped(self, one):
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(Downstream, "_fit", counted)
+    whole = Generate._frechet
+    monkeypatch.setattr(Generate, "_frechet", stopped)
+    with pytest.raises(KeyboardInterrupt):
+        Generate(fid=False).run(cfg)
+    (kept,) = tmp_path.rglob("marks.json")
+    first = json.loads(kept.read_text())["marks"]
+    assert len(first) == len(judged) == 2
+    monkeypatch.setattr(Generate, "_frechet", whole)
+    metrics = Generate(fid=False).run(cfg).data["metrics"]
+    assert [metrics[kind]["passes"] for kind in ("logreg", "mlp")] == [[mark] for mark in first.values()]
+    assert len(judged) == 2
+    assert not kept.exists()
+
+
+@pytest.mark.parametrize("damage", ["nothing", "other weights", "other data", "broken"])
+def test_marks_count_for_what_they_were_given_for(tmp_path, damage):
+    def exam(mark):
+        sat.append(mark)
+        yield
+        return mark
+
+    sat, path, model = [], tmp_path / "marks.json", torch.nn.BatchNorm2d(3)
+    assert side_by_side(Marks(path, model, "data").of(iter([exam(50.0), exam(60.0)])), torch.device("cpu")) == [50, 60]
+    if damage == "other weights":
+        model(torch.randn(2, 3, 4, 4))  # its running averages
+    if damage == "broken":
+        path.write_text(path.read_text()[:-3])
+    marks = Marks(path, model, "other" if damage == "other data" else "data")
+    again = side_by_side(marks.of(iter([exam(70.0), exam(80.0), exam(90.0)])), torch.device("cpu"))
+    assert again == ([50, 60, 90] if damage == "nothing" else [70, 80, 90])
+    assert sat == ([50, 60, 90] if damage == "nothing" else [50, 60, 70, 80, 90])
