@@ -33,11 +33,16 @@ class Normed(nn.Sequential):
 def norm_relu(x: Tensor, norm: nn.BatchNorm2d) -> tuple[Tensor, Tensor]:
     """ReLU(norm(x)), and x itself: who uses that one too has the two gradients added up on the way."""
     fits = x.is_cuda and has_triton() and x.is_contiguous(memory_format=torch.channels_last)
-    if not (fits and norm.training and norm.momentum is not None and norm.running_mean is not None):
+    if not (fits and _learns(norm)):
         return torch.relu(norm(x)), x
     assert norm.num_batches_tracked is not None
     norm.num_batches_tracked.add_(1)
     return fused(x, norm)
+
+
+def _learns(norm: nn.BatchNorm2d) -> bool:
+    """By the batch's statistics, and moves its running ones: not in evaluation, nor where samples leave them alone."""
+    return norm.training and norm.track_running_stats and norm.momentum is not None and norm.affine
 
 
 def fused(x: Tensor, norm: nn.BatchNorm2d) -> tuple[Tensor, Tensor]:

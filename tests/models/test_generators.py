@@ -10,9 +10,10 @@ from torch import nn
 from dpot.models.generator import one_hot, synthesize
 from dpot.models.layers import NarrowConv2d, UpsampledConv2d
 from dpot.models.merf_conv import MerfConv
-from dpot.models.norm_relu import Normed, norm_relu
+from dpot.models.norm_relu import Normed, _learns, norm_relu
 from dpot.models.sinkhorn_biggan import SinkhornBigGAN
 from dpot.models.sinkhorn_dcgan import SinkhornDCGAN
+from dpot.models.sketch_dcgan import SketchDCGAN
 from dpot.models.smooth_doubling import SmoothDoubling
 
 MODELS = [
@@ -160,6 +161,23 @@ def test_a_normed_sequential_is_a_sequential():
         normed, plain = Normed(*copy.deepcopy(layers)).train(mode), nn.Sequential(*copy.deepcopy(layers)).train(mode)
         torch.testing.assert_close(normed(x), plain(x))
         assert normed.state_dict().keys() == plain.state_dict().keys()
+
+
+def test_the_fused_norm_is_for_training_alone(monkeypatch):
+    model = SketchDCGAN(classes=10, shape=(1, 28, 28))
+    norms = [layer for layer in model.modules() if isinstance(layer, nn.BatchNorm2d)]
+    assert all(map(_learns, norms))
+    seen, forward = [], SketchDCGAN.forward
+
+    def watched(self, code, labels):
+        seen.extend(map(_learns, norms))
+        return forward(self, code, labels)
+
+    monkeypatch.setattr(SketchDCGAN, "forward", watched)
+    for by_batch in (False, True):  # both leave the running averages alone
+        synthesize(model, 20, torch.Generator().manual_seed(0), "cpu", batch_statistics=by_batch)
+    assert len(seen) == 2 * len(norms)
+    assert not any(seen)
 
 
 @pytest.mark.gpu
