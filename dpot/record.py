@@ -174,6 +174,11 @@ class Run:
         """Where the training engine keeps its checkpoints."""
         return self.directory / "checkpoints"
 
+    @property
+    def code(self) -> str:
+        """A hash of the code that this run is made by."""
+        return code_fingerprint(self.cfg)
+
     def finished(self) -> Record | None:
         """The record of this very configuration, if there is one.
 
@@ -199,7 +204,7 @@ class Run:
             | {
                 "seconds": round(time.time() - self.started, 3),
                 "data": data,
-                "fingerprint": {"config": self.fingerprint, "code": code_fingerprint(self.cfg)},
+                "fingerprint": {"config": self.fingerprint, "code": self.code},
             },
             files=files or {},
         )

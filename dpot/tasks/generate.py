@@ -33,7 +33,7 @@ from dpot.privacy.noise import NoiseSource
 from dpot.privacy.statement import Statement
 from dpot.profiles import Profile
 from dpot.ranges import Count
-from dpot.record import Record, Run, code_fingerprint, write_atomically
+from dpot.record import Record, Run, write_atomically
 from dpot.reporting.figures import grid
 from dpot.tasks.base import Answer, Task
 from dpot.tasks.marks import Marks
@@ -191,7 +191,7 @@ class Generate(Task):
             test_x = unit_range(real.x).to(problem.device)
             test_y = _labels(data, self.judged_on).to(problem.device)
             draw = functools.partial(self._draw, one)
-            marks = Marks(one.run.directory / MARKS, problem.generator, f"{code_fingerprint(one.cfg)} {data.checksum}")
+            marks = Marks(one.run.directory / MARKS, problem.generator, f"{one.run.code} {data.checksum}")
             exams.append(marks.of(downstream.exams(draw, test_x, test_y, data.classes, one.cfg.seed)))
             sizes.append(downstream.passes * len(downstream.kinds))
         found = iter(side_by_side(itertools.chain.from_iterable(exams), trainings[0].problem.device))
