@@ -1,6 +1,7 @@
-"""A batch norm and the ReLU behind it as one on a GPU: half the passes over memory, and sums that keep it busy.
+"""A batch norm and the ReLU behind it as one on a GPU: half the passes over memory.
 
-In a generator whose convolutions run on matrix units, norms and ReLUs take longer than these.
+As layers of torch they and the sums of gradients around them were 3.0 of the 6.7 ms of a step of the sketch's first
+fit on an H200.
 """
 
 from __future__ import annotations
