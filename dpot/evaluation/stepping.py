@@ -19,6 +19,7 @@ from torch import Tensor
 from torch.optim import Optimizer
 
 from dpot.ambient import Ambient
+from dpot.graphs import recording
 from dpot.precision import fast_products
 
 T = TypeVar("T")
@@ -119,7 +120,7 @@ class Replayed:
             return
         graph = torch.cuda.CUDAGraph()
         try:
-            with torch.cuda.graph(graph, stream=stream):
+            with recording(graph, stream=stream):
                 self._call()
             self.graph = graph
         except RuntimeError as error:

@@ -10,7 +10,6 @@ private step is never run without being accounted. Capture itself records kernel
 from __future__ import annotations
 
 import contextlib
-import gc
 import warnings
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
@@ -21,6 +20,7 @@ from torch import Tensor
 
 from dpot.ambient import Ambient
 from dpot.errors import TrainingError, UsageError
+from dpot.graphs import recording
 
 Mode = Literal["auto", "graph", "compile", "eager"]
 UNROLLED, MANY_STEPS = 8, 2000  # steps in a graph, where so many are left
@@ -113,7 +113,6 @@ def _captured(jobs: Sequence[Job]) -> Callable[[int], None]:
     restorable = [everyone, *(g for job in jobs for g in job.all_generators().values())]
     states = [generator.get_state() for generator in restorable]
     lengths = [UNROLLED, 1] if min(job.steps - job.step for job in jobs) >= MANY_STEPS else [1]
-    gc.collect()  # a tensor or graph collected during the capture would spoil it
     graphs: list[dict[int, torch.cuda.CUDAGraph]] = []
     try:
         for job, stream, generators in zip(jobs, streams, drawn, strict=True):
@@ -153,7 +152,7 @@ def _graphs(
         graph = torch.cuda.CUDAGraph()
         for generator in generators:  # registered: each replay continues the stream of random numbers
             graph.register_generator_state(generator)
-        with torch.cuda.graph(graph, pool=pool, stream=stream), job.ambient():
+        with recording(graph, pool=pool, stream=stream), job.ambient():
             for _ in range(length):
                 job.one_step()
         graphs[length], pool = graph, graph.pool()
