@@ -35,9 +35,10 @@ class DPMERF(Method):
         epochs: Count = 5,
         learning_rate: Positive = 1e-2,
         rate_decay: Positive = 0.9,
+        least_steps: Count = 600,
     ) -> None:
         self.features, self.kernel_variance, self.batch, self.epochs = features, kernel_variance, batch, epochs
-        self.learning_rate, self.rate_decay = learning_rate, rate_decay
+        self.learning_rate, self.rate_decay, self.least_steps = learning_rate, rate_decay, least_steps
 
     def prepare(self, problem: Problem) -> Engine:
         """Release the embedding; the engine trains against it."""
@@ -58,7 +59,8 @@ class DPMERF(Method):
             optimizer.step()
             return {"loss": loss}
 
-        per_epoch = math.ceil(len(problem.images) / self.batch)
+        # An epoch of few records is drawn out: on 9,000 images five would be 90 steps, on MNIST they are 600.
+        per_epoch = math.ceil(max(len(problem.images) / self.batch, self.least_steps / self.epochs))
         # Steps here are free of budget: a small profile cuts them only where the paper's own number is larger.
         steps = problem.steps(self.epochs * per_epoch)
         schedule = StepDecay(every=per_epoch, factor=self.rate_decay)

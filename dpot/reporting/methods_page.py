@@ -32,6 +32,7 @@ class Line:
     href: str = ""
     remark: str = ""
     is_ours: bool = False
+    kind: str = "table"  # or figure, whose runs may be judged more briefly
     cells: dict[str, tuple[float, str]] = field(default_factory=dict)  # column → value, as text
 
 
@@ -89,7 +90,7 @@ def _ours(gathered: Gathered) -> list[Line]:
             if data is None or not all(_counts(at.get((runs.row, name))) for name in runs.columns):
                 continue
             line = _line(state, runs)
-            if line is None:
+            if line is None or _judged_on(runs) == "train":  # where settings were chosen
                 continue
             line = found.setdefault((state.key, line.name, line.epsilon), line)
             for name in runs.columns:
@@ -113,7 +114,12 @@ def _line(state: SheetState, runs: RunsOfCell) -> Line | None:
     guarantee = "none" if epsilon is None else "proved" if proved else "claimed, not proved"
     label = f"{paper_name(state.sheet.paper)} {state.sheet.kind} {state.sheet.name}"
     source = f"ours, {label}, {len(runs.records)} seed(s)"
-    return Line(runs.row, source, guarantee, _text(epsilon), f"{state.key}.html", is_ours=True)
+    name = runs.row.rpartition(" ")[0] if state.sheet.axis else runs.row  # without its place on the axis
+    return Line(name, source, guarantee, _text(epsilon), f"{state.key}.html", is_ours=True, kind=state.sheet.kind)
+
+
+def _judged_on(runs: RunsOfCell) -> str:
+    return str((runs.records[0].config.get("task") or {}).get("judged_on", "test"))
 
 
 def _text(budget: float | None) -> str:

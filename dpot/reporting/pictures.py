@@ -11,6 +11,8 @@ from statistics import fmean, stdev
 from dpot.record import Record
 from dpot.reporting.sheets import Column, Sheet
 
+MOST_BESIDE = 4  # curves of a line of the picture
+
 
 @dataclass(frozen=True)
 class Panel:
@@ -63,8 +65,10 @@ def curves(sheet: Sheet, panels: Sequence[Panel]) -> bytes:
         return any(p.group == column.overrides and _value(p.record, column.metric) is not None for p in panels)
 
     columns = [c for c in sheet.columns if shown(c)]
-    figure = Figure(figsize=(4.2 * max(1, len(columns)), 3.4), layout="constrained")
-    axes = figure.subplots(1, max(1, len(columns)), squeeze=False)[0]
+    lines = -(-len(columns) // MOST_BESIDE) or 1
+    beside = -(-len(columns) // lines) or 1
+    figure = Figure(figsize=(4.2 * beside, 3.4 * lines), layout="constrained")
+    axes = figure.subplots(lines, beside, squeeze=False).flat
     for axis, column in zip(axes, columns, strict=False):
         mine = [p for p in panels if p.group == column.overrides]
         ticks: set[float] = set()
@@ -85,9 +89,11 @@ def curves(sheet: Sheet, panels: Sequence[Panel]) -> bytes:
         axis.minorticks_off()
         axis.set_xlabel(sheet.axis or "")
         axis.set_ylabel(column.name)
-        sizes = {_size(p.record) for p in mine}
-        axis.set_title(" or ".join(sorted(sizes, key=lambda size: (len(size), size))), fontsize=8)
+        sizes = sorted({_size(p.record) for p in mine}, key=lambda size: (len(size), size))
+        axis.set_title(" or ".join(sizes) if len(sizes) < 3 else f"{sizes[0]} to {sizes[-1]}", fontsize=8)
         axis.legend(fontsize=7)
+    for axis in axes:  # of places that no column takes
+        axis.set_axis_off()
     figure.suptitle(sheet.title, fontsize=9)
     return _png(figure)
 

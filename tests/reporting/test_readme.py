@@ -47,6 +47,13 @@ def test_text_outside_the_blocks_is_left_alone(gathered):
 
 
 def test_a_run_is_not_listed_again_for_a_picture_of_its_samples(gathered):
-    shown = {sheet.sheet.name for sheet in gathered.sheets if sheet.sheet.picture == "samples" and any(sheet.runs)}
+    shown = {sheet.key for sheet in gathered.sheets if sheet.sheet.picture == "samples" and any(sheet.runs)}
     assert shown
-    assert not [line.source for line in methods_page.all_lines(gathered) if "figure" in line.source.split(",")[1]]
+    assert not shown & {line.href.removesuffix(".html") for line in methods_page.all_lines(gathered)}
+
+
+def test_points_of_a_curve_are_listed_by_their_method_and_not_in_the_readme(gathered):
+    curves = [line for line in methods_page.all_lines(gathered) if line.kind == "figure"]
+    assert {line.name for line in curves} >= {"Sketch", "DP-MERF", "DP-SWD-exact"}
+    assert len({line.epsilon for line in curves if line.name == "Sketch"}) == 6
+    assert "figure" not in readme.methods(gathered)
