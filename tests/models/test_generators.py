@@ -11,7 +11,7 @@ from dpot.models.generator import one_hot, synthesize
 from dpot.models.layers import NarrowConv2d, UpsampledConv2d
 from dpot.models.merf_conv import MerfConv
 from dpot.models.norm_relu import Normed, _learns, norm_relu
-from dpot.models.sinkhorn_biggan import SinkhornBigGAN
+from dpot.models.sinkhorn_biggan import SinkhornBigGAN, doubled, doubled_and_convolved
 from dpot.models.sinkhorn_dcgan import SinkhornDCGAN
 from dpot.models.sketch_dcgan import SketchDCGAN
 from dpot.models.smooth_doubling import SmoothDoubling
@@ -205,3 +205,18 @@ def test_norms_and_their_relus_on_a_gpu_are_those_in_double_precision(shape):
         error = float((found.double() - wanted).norm() / wanted.norm())
         assert error < 1e-3, name
     assert there.num_batches_tracked == here.num_batches_tracked == 1
+
+
+@pytest.mark.parametrize("size", [(1, 1), (4, 4), (3, 5)])
+def test_a_doubled_image_is_convolved_as_if_it_were_there(size):
+    x = torch.randn(2, 3, *size, dtype=torch.float64, requires_grad=True)
+    layer = torch.nn.Conv2d(3, 5, 3, padding=1).double()
+    pixels = [torch.stack([x[..., i // 2, j // 2] for j in range(2 * size[1])], -1) for i in range(2 * size[0])]
+    plain = layer(torch.stack(pixels, -2))
+    assert torch.allclose(doubled_and_convolved(x, layer), plain)
+    assert torch.equal(doubled(x), torch.stack(pixels, -2))
+    slope = torch.randn_like(plain)
+    sources = [x, *layer.parameters()]
+    expected = torch.autograd.grad(plain, sources, slope)
+    for one, other in zip(torch.autograd.grad(doubled_and_convolved(x, layer), sources, slope), expected, strict=True):
+        assert torch.allclose(one, other)
