@@ -19,7 +19,6 @@ from types import SimpleNamespace
 from typing import Any
 
 import torch
-from torch import nn
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from dpot.evaluation import classifiers, stepping
@@ -31,6 +30,7 @@ from dpot.models.adaptation import network_for
 from dpot.models.conv_pool import ConvPoolFirst
 from dpot.models.merf_conv import MerfConv
 from dpot.models.pool_relu import PooledConv2d
+from dpot.models.sinkhorn_biggan import SinkhornBigGAN
 from dpot.models.sinkhorn_dcgan import SinkhornDCGAN
 from dpot.privacy.budget import Budget
 from dpot.privacy.ledger import Ledger
@@ -58,11 +58,16 @@ ADAPTATIONS = {
     "DP-DANN": ("alignment", dp_dann.DPDANN(noise_multiplier=2.0)),
     "sketch's transport": ("transport", SketchAlignment()),
 }
+MNIST, FACES = (60_000, (1, 28, 28), 10), (9_000, (3, 32, 32), 2)
+NOISY_SINKHORN = dp_sinkhorn.DPSinkhorn(noise_multiplier=1.5)
+SINKHORN_OF_FACES = dp_sinkhorn.DPSinkhorn(200, l1=0, debias="none", blur=5, power=2, noise_multiplier=1.5)
 GENERATIONS = {
-    "DP-SWD": (dp_swd.DPSWD(), MerfConv),
-    "DP-SWD, private labels": (dp_swd.DPSWD(labels="private"), MerfConv),
-    "DP-MERF": (dp_merf.DPMERF(), MerfConv),
-    "DP-Sinkhorn": (dp_sinkhorn.DPSinkhorn(noise_multiplier=1.5), SinkhornDCGAN),
+    "DP-SWD": (dp_swd.DPSWD(), MerfConv, MNIST),
+    "DP-SWD, private labels": (dp_swd.DPSWD(labels="private"), MerfConv, MNIST),
+    "DP-MERF": (dp_merf.DPMERF(), MerfConv, MNIST),
+    "DP-Sinkhorn": (NOISY_SINKHORN, SinkhornDCGAN, MNIST),
+    "DP-Sinkhorn, bfloat16": (NOISY_SINKHORN, partial(SinkhornDCGAN, bfloat16=True), MNIST),
+    "DP-Sinkhorn, faces": (SINKHORN_OF_FACES, SinkhornBigGAN, FACES),
 }
 
 
@@ -141,16 +146,18 @@ def adaptation_engine(name: str, data: str, device: torch.device) -> Engine:
     return dict(method.stages(AdaptationProblem(**given, **means(device))))[stage]()
 
 
-def generation_problem(model: nn.Module, device: torch.device) -> Problem:
-    """As many records as MNIST has, and a generator to train on them."""
-    images, labels = torch.rand(60_000, 1, 28, 28, device=device), torch.arange(60_000, device=device) % 10
-    return Problem(images=images, labels=labels, classes=10, generator=model.to(device), **means(device))
+def generation_problem(model: Any, device: torch.device, data: tuple[int, tuple[int, ...], int] = MNIST) -> Problem:
+    """So many records of a shape and so many classes, and a generator to train on them."""
+    count, shape, classes = data
+    images, labels = torch.rand(count, *shape, device=device), torch.arange(count, device=device) % classes
+    made = model(classes=classes, shape=shape).to(device)
+    return Problem(images=images, labels=labels, classes=classes, generator=made, **means(device))
 
 
 def generation_engine(name: str, device: torch.device) -> Engine:
     """A method that trains a generator."""
-    method, model = GENERATIONS[name]
-    return method.prepare(generation_problem(model(10, (1, 28, 28)), device))
+    method, model, data = GENERATIONS[name]
+    return method.prepare(generation_problem(model, device, data))
 
 
 def engines(device: torch.device = CPU) -> dict[str, Callable[[], Engine]]:

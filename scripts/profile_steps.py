@@ -48,7 +48,7 @@ def sketch_engine(number: int, device: torch.device) -> Engine:
         return plainly(engine)
 
     Engine.run = run  # type: ignore[method-assign,assignment]
-    problem = generation_problem(SketchDCGAN(classes=10, shape=(1, 28, 28)), device)
+    problem = generation_problem(SketchDCGAN, device)
     problem.max_steps = FIT_STEPS
     try:
         Sketch().fit(problem)

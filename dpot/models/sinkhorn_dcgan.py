@@ -23,11 +23,14 @@ class SinkhornDCGAN(Generator):
         code_size: Count = 16,
         embedding: Count = 8,
         width: Count = 64,
+        bfloat16: bool = False,
     ) -> None:
+        """bfloat16: on a GPU matrix units work in it; weights, statistics and images stay in single precision."""
         super().__init__(code_size, classes, tuple(shape))  # type: ignore[arg-type]
         colours, height, side = shape
         if height != side or height % 4:
             raise UsageError(f"generator=sinkhorn_dcgan: images must be square with a side divisible by 4, not {shape}")
+        self.in_bfloat16 = bfloat16
         self.embedding = nn.Embedding(classes, embedding)
         self.side = height // 4
         self.first = nn.ConvTranspose2d(code_size + embedding, 4 * width, self.side, bias=False)
@@ -42,7 +45,6 @@ class SinkhornDCGAN(Generator):
             *up(4 * width, 2 * width),
             *up(2 * width, width),
             NarrowConv2d(width, colours, 3),
-            nn.Tanh(),
         ).to(memory_format=torch.channels_last)
 
     def code(self, count: int, generator: torch.Generator, device: torch.device | str) -> Tensor:
@@ -55,5 +57,7 @@ class SinkhornDCGAN(Generator):
         # On a 1×1 image a transposed convolution is a matrix product. Its result is laid out with the channels last,
         # the layout that convolutions on a GPU compute in: otherwise each of them begins and ends with a transposition.
         weight = self.first.weight.permute(0, 2, 3, 1).flatten(1)
-        start = (joined @ weight).view(-1, self.side, self.side, self.first.out_channels)
-        return self.layers(start.permute(0, 3, 1, 2)).contiguous()
+        with torch.autocast(code.device.type, dtype=torch.bfloat16, enabled=self.in_bfloat16 and code.is_cuda):
+            start = (joined @ weight).view(-1, self.side, self.side, self.first.out_channels)
+            images = self.layers(start.permute(0, 3, 1, 2))
+        return torch.tanh(images.float()).contiguous()
