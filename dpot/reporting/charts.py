@@ -8,6 +8,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 WIDTH, HEIGHT, LEFT, BOTTOM, TOP, RIGHT = 640, 260, 56, 38, 12, 12
+MOST_PLACES = 8  # of a logarithmic axis that each get their number
 COLOURS = 8  # --series-0 .. --series-7 in style.css
 
 
@@ -45,7 +46,8 @@ def lines(title: str, series: Sequence[Series], x: str, y: str, log_x: bool = Fa
         at = _place(tick, low, high, HEIGHT - BOTTOM, TOP)
         parts.append(f'<line class="grid" x1="{LEFT}" x2="{WIDTH - RIGHT}" y1="{at:.1f}" y2="{at:.1f}"/>')
         parts.append(f'<text class="tick" x="{LEFT - 6}" y="{at + 4:.1f}" text-anchor="end">{tick:g}</text>')
-    for tick in _ticks(left, right):
+    few = log_x and len(set(xs)) <= MOST_PLACES
+    for tick in sorted(set(xs)) if few else _ticks(left, right):
         at = _place(tick, left, right, LEFT, WIDTH - RIGHT)
         label = 10**tick if log_x else tick
         parts.append(

@@ -191,13 +191,16 @@ def _over_epsilon(state: SheetState) -> list[str]:
 def _cost(state: SheetState) -> str:
     values, devices = [], []
     for runs in state.runs:
-        times = [
-            float(t["seconds"])
-            for r in runs.records
-            if isinstance(t := r.metrics.get("training"), dict) and "seconds" in t
-        ]
+        found = [t for r in runs.records if isinstance(t := r.metrics.get("training"), dict) and "seconds" in t]
+        times = [float(t["seconds"]) for t in found if _is_whole(t)]
         if times:
             mean = statistics.fmean(times)
             values.append(Bar(runs.name, mean, f"{mean:.1f} s"))
             devices.append(runs.records[0].provenance.get("device"))
     return bars("Training time per run", values[:24], f"on {_joined(devices)}") if values else ""
+
+
+def _is_whole(training: dict[str, Any]) -> bool:
+    """Whether its seconds are of all its steps; older records have only those since the last resume."""
+    rate = training.get("steps_per_second")
+    return rate is None or rate * training["seconds"] > 0.9 * training["steps"]

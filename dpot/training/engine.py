@@ -65,8 +65,8 @@ class Outcome:
 
     @property
     def steps_per_second(self) -> float:
-        """Steps of this run, without those before a resume, per second of wall time."""
-        return (self.steps - (self.resumed_at or 0)) / max(self.seconds, 1e-9)
+        """Per second of wall time; what a stopped run had not kept yet and did again counts as time alone."""
+        return self.steps / max(self.seconds, 1e-9)
 
     def facts(self) -> dict[str, Any]:
         """What a record says of a training."""
@@ -146,7 +146,7 @@ class Engine:
         self._pace = 1
         self._line: Line | None = None
         self.outcome = Outcome(0, 0.0, "none", "nothing was left to do")
-        self._began = self._chunk_began = self._saved_at = 0.0
+        self._began = self._chunk_began = self._saved_at = self._seconds_before = 0.0
         self._checkpoints = Checkpoints(checkpoint, fingerprint, self.device.type) if checkpoint is not None else None
 
     def run(self) -> Outcome:
@@ -274,8 +274,12 @@ class Engine:
         for parameter in self._with_gradient:
             parameter.grad = None
         self.outcome.steps = self.step
-        self.outcome.seconds = time.monotonic() - self._began
+        self.outcome.seconds = self._seconds()
         return self.outcome
+
+    def _seconds(self) -> float:
+        """Of training, before and after a resume."""
+        return self._seconds_before + time.monotonic() - self._began
 
     def _diverged(self, row: int, rows: Tensor) -> None:
         step = self.step + row
@@ -293,6 +297,7 @@ class Engine:
             return
         state = {
             "step": self.step,
+            "seconds": self._seconds(),
             "modules": {
                 name: dict(itertools.chain(module.named_parameters(), module.named_buffers()))
                 for name, module in self._modules.items()
@@ -321,6 +326,7 @@ class Engine:
         for name, holder in self._extra.items():
             holder.load_state_dict(state["extra"][name])
         self.step, self._names = state["step"], state["names"]
+        self._seconds_before = state.get("seconds", 0.0)  # older checkpoints have none
         self._rows = torch.zeros(self.log_every, len(self._names), device=self.device)
         self._window = [] if state["window"] is None else [state["window"]]
         self.outcome.history = list(state["history"])

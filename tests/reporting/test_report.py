@@ -10,7 +10,7 @@ import pytest
 
 from dpot.errors import UsageError
 from dpot.launch import compose_config, run
-from dpot.reporting import charts, gather, markup, site, store
+from dpot.reporting import charts, gather, markup, sheet_page, site, store
 
 VOID = {"meta", "link", "img", "br", "input", "hr"}
 
@@ -151,6 +151,28 @@ def test_charts_are_svg_with_points_in_their_place():
     assert points[0][1] > points[2][1]  # up is up
     assert "up &amp; down" in chart
     assert charts.lines("none", [charts.Series("one point", [(0, 0)])], "x", "y") == ""
+
+
+def test_a_logarithmic_axis_has_its_few_places_in_numbers():
+    chart = charts.lines("t", [charts.Series("s", [(x, x) for x in (0.2, 1, 5)])], "ε", "y", log_x=True)
+    labels = [text for text in drawn(chart).findall(".//text") if text.get("text-anchor") == "middle"]
+    at = {text.text: float(text.get("x")) for text in labels if text.get("class") == "tick"}
+    assert list(at) == ["0.2", "1", "5"]
+    assert at["1"] - at["0.2"] == pytest.approx(at["5"] - at["1"], abs=0.2)
+
+
+@pytest.mark.parametrize(
+    ("training", "whole"),
+    [
+        ({"steps": 600, "seconds": 3.0, "steps_per_second": 200.0}, True),
+        ({"steps": 600, "seconds": 0.001, "steps_per_second": 0.0, "resumed_at": 600}, False),
+        ({"steps": 600, "seconds": 1.0, "steps_per_second": 200.0, "resumed_at": 400}, False),
+        ({"steps": 600, "seconds": 3.0, "steps_per_second": 200.0, "resumed_at": 400}, True),
+        ({"steps": 600, "seconds": 3.0}, True),
+    ],
+)
+def test_seconds_of_a_part_are_no_training_time(training, whole):
+    assert sheet_page._is_whole(training) == whole
 
 
 def test_bars_are_as_long_as_their_values():

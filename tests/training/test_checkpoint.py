@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+import itertools
 import logging
 import os
 import random
@@ -73,6 +74,20 @@ def test_a_resumed_training_ends_where_an_uninterrupted_one_does(tmp_path: Path,
     assert differing(again.state(), whole.state()) == []
     assert outcome.history == history
     assert again.ledger.charged == 60
+
+
+def test_the_time_before_a_resume_counts(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    clock = itertools.count(0, 0.25)  # a quarter of a second goes by whenever somebody looks
+    monkeypatch.setattr("dpot.training.engine.time.monotonic", lambda: next(clock))
+    stopped = interrupted(tmp_path / "c", 20)
+    before = next(clock)
+    again = Toy(checkpoint=CheckpointPolicy(tmp_path / "c"))
+    outcome = again.engine.run()
+    after = next(clock) - before
+    assert stopped.engine.step > 0
+    assert after < outcome.seconds < before + after
+    assert again.engine.run().seconds == pytest.approx(outcome.seconds, abs=2)  # finished: nothing to do, and kept
+    assert outcome.steps_per_second == pytest.approx(60 / outcome.seconds)
 
 
 def test_a_killed_process_resumes_bit_for_bit(tmp_path: Path) -> None:
