@@ -6,8 +6,8 @@ Each line of the file is one worker: dpot commands separated by ';', run one aft
 '#' begins a comment). Small trainings do not fill a GPU: with NVIDIA's MPS, which is started if it can be, several
 processes share it without taking turns. All write to --output-root. When the time is up the workers are stopped; what
 is finished is on record, what is not goes on from its checkpoint when the same batch is run again. Records and pictures
-are packed every minute, checkpoints and kept releases only with --checkpoints (they hold noise states: keep them
-private).
+are packed every minute, kept releases and the newest checkpoint of each training only with --checkpoints (they hold
+noise states: keep them private).
 """
 
 from __future__ import annotations
@@ -83,14 +83,20 @@ class Worker(threading.Thread):
             os.killpg(self.process.pid, signal.SIGTERM)
 
 
+def is_newest(path: Path) -> bool:
+    """Not a checkpoint with a later one beside it; their names are in the order of their steps."""
+    return path.suffix != ".dpot" or path == max(path.parent.glob("*.dpot"), default=path)
+
+
 def pack(root: Path, target: Path, checkpoints: bool) -> None:
     """Everything below root but state files (unless asked for), written whole or not at all."""
     partial = target.with_suffix(".part")
     with tarfile.open(partial, "w:gz") as tar:
         for path in sorted(root.rglob("*")):
-            wanted = checkpoints or path.suffix not in STATE
+            wanted = path.suffix not in STATE or (checkpoints and is_newest(path))
             if path.is_file() and wanted and "statistics" not in path.parts:
-                tar.add(path, path.relative_to(root.parent))
+                with contextlib.suppress(FileNotFoundError):  # a worker has deleted it since, an older checkpoint
+                    tar.add(path, path.relative_to(root.parent))
     partial.replace(target)
 
 

@@ -12,8 +12,8 @@ from torch.nn import functional
 from dpot.models.conv_pool import fused
 
 CASES = [  # images, height, width, channels, kernel, padding, channels last: many cells, odd sizes, channels left over
-    (1, 28, 28, 32, 5, 0, False),
-    (1, 28, 28, 32, 3, 1, True),
+    (1, 14, 14, 16, 5, 0, False),
+    (1, 14, 14, 16, 3, 1, True),
     (1, 9, 12, 3, 3, 0, True),
     (40, 11, 8, 9, 2, 0, False),
     (2, 6, 6, 8, 5, 0, False),

@@ -14,11 +14,11 @@ from dpot.tasks import generate as generate_module
 
 SMALL = ["task=generate", "dataset=digits", "profile=smoke", "device=cpu"]
 METHODS = {
-    "swd": ["loss=swd", "privacy=none"],
-    "dp_swd": ["loss=dp_swd", "privacy=eps10"],
-    "dp_swd joint": ["loss=dp_swd", "loss.labels=joint", "privacy=eps10"],
+    "swd": ["loss=swd", "loss.projections=200", "privacy=none"],
+    "dp_swd": ["loss=dp_swd", "loss.projections=200", "privacy=eps10"],
+    "dp_swd joint": ["loss=dp_swd", "loss.projections=200", "loss.labels=joint", "privacy=eps10"],
     "dp_swd_paper": ["loss=dp_swd_paper", "privacy=eps10", "privacy.bound=coded", "privacy.mode=paper"],
-    "dp_merf": ["loss=dp_merf", "privacy=eps10"],
+    "dp_merf": ["loss=dp_merf", "loss.features=500", "loss.batch=100", "privacy=eps10"],
     "sinkhorn": ["loss=sinkhorn", "generator=sinkhorn_dcgan", "privacy=none", "profile.steps=3"],
     "dp_sinkhorn": ["loss=dp_sinkhorn", "generator=sinkhorn_dcgan", "privacy=eps10", "profile.steps=3"],
 }
@@ -59,8 +59,8 @@ def test_a_second_run_reads_the_record_of_the_first(tmp_path):
 def test_changed_data_are_not_answered_from_the_record_of_the_old(tmp_path):
     folder = tmp_path / "mine"
     folder.mkdir()
-    overrides = ["dataset=folder", f"dataset.path={folder}/x.npz", "loss=dp_merf", "loss.features=64", "privacy=eps10"]
-    overrides += ["dataset.size=28", "classifier.kinds=[logreg]"]
+    overrides = ["dataset=folder", f"dataset.path={folder}/x.npz", "loss=dp_merf", "loss.features=64", "loss.batch=50"]
+    overrides += ["dataset.size=28", "classifier.kinds=[logreg]", "privacy=eps10"]
     checksums = []
     for seed in range(2):
         rng = np.random.default_rng(seed)

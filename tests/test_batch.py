@@ -1,0 +1,49 @@
+"""scripts/batch.py: what it packs."""
+
+import importlib.util
+import tarfile
+
+import pytest
+
+from dpot.config import REPOSITORY
+
+
+@pytest.fixture(scope="module")
+def batch():
+    spec = importlib.util.spec_from_file_location("batch", REPOSITORY / "scripts/batch.py")
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+@pytest.mark.parametrize("checkpoints", [False, True])
+def test_state_is_packed_when_asked_for_and_of_checkpoints_the_newest(batch, tmp_path, checkpoints):
+    root, target = tmp_path / "runs", tmp_path / "results.tgz"
+    plain = ["worker-0.log", "runs/a/record.json", "runs/b/samples.png"]
+    older = ["runs/b/checkpoints/step-000000000900.dpot", "statistics/mnist.npz"]
+    state = ["runs/b/checkpoints/step-000000001000.dpot", "runs/b/release.safetensors"]
+    for name in plain + older + state:
+        (root / name).parent.mkdir(parents=True, exist_ok=True)
+        (root / name).write_text(name)
+    batch.pack(root, target, checkpoints)
+    with tarfile.open(target) as tar:
+        assert sorted(tar.getnames()) == sorted(f"runs/{n}" for n in plain + (state if checkpoints else []))
+    assert not target.with_suffix(".part").exists()
+
+
+def test_a_file_that_is_gone_meanwhile_is_passed_over(batch, tmp_path, monkeypatch):
+    root = tmp_path / "runs"
+    root.mkdir()
+    for name in ("a.txt", "b.txt"):
+        (root / name).write_text(name)
+    add = tarfile.TarFile.add
+
+    def deleting(self, path, *args):
+        (root / "b.txt").unlink(missing_ok=True)  # by a worker, after the folder was listed
+        add(self, path, *args)
+
+    monkeypatch.setattr(tarfile.TarFile, "add", deleting)
+    monkeypatch.setattr("pathlib.Path.is_file", lambda self: True)
+    batch.pack(root, tmp_path / "results.tgz", False)
+    with tarfile.open(tmp_path / "results.tgz") as tar:
+        assert tar.getnames() == ["runs/a.txt"]
