@@ -120,7 +120,7 @@ class Sketch(Method):
         )
         problem.ledger.note_uncovered(
             "the rules that set the sketch's parameters were found on MNIST's training images (where lines look: on "
-            "Fashion-MNIST's too), outside this budget"
+            "Fashion-MNIST's too; their colours: on images of CIFAR-10), outside this budget"
         )
         return outcome
 
@@ -169,7 +169,8 @@ class Sketch(Method):
             directions = draw_directions(
                 sketcher.shape, plan.layout, moments, plan.low_noise, problem.random, self.directions
             )
-            record_map = LinearMap.of(directions, *moments.place(directions), plan.layout, sketcher.grid)
+            channels = 1 if is_table(sketcher.shape) else sketcher.shape[0]
+            record_map = LinearMap.of(directions, *moments.place(directions, channels), plan.layout, sketcher.grid)
             return record_map.tensors() | {"noisy": sketcher.bins(record_map, plan.layout, for_bins)}
 
         kept = problem.keep_release("sketch-first", make)

@@ -31,6 +31,7 @@ PUBLIC = ("public", "uniform", "smoothed", "localised", "gabor")
 MOST_FUNCTIONS = 200  # dimension of the public subspace the moments are released in
 MOST_PRINCIPAL = 100
 LEAST_DEVIATION = 0.005
+GREYLESS = 0.4  # of the directions on colour images: what differs between channels drowns in what they share
 
 
 @dataclass(frozen=True)
@@ -52,16 +53,26 @@ class Moments:
         count = min(MOST_PRINCIPAL, len(values), max(4, int((values > edge).sum())))
         return vectors[:, -count:].T.flip(0) @ self.basis, values[-count:].flip(0).clamp(min=1e-6)
 
-    def place(self, directions: Tensor) -> tuple[Tensor, Tensor]:
+    def place(self, directions: Tensor, channels: int = 1) -> tuple[Tensor, Tensor]:
         """Centre and standard deviation of the projections on each direction.
 
-        A direction that the subspace sees little of gets at least 4% of the deviation of the whole record, and 1/200
-        where all records are alike.
+        A direction that the subspace sees little of gets at least 4% of the deviation of the whole record in its
+        colour, this counted as a quarter of the whole record's at least, and 1/200 where all records are alike.
         """
         inside = directions @ self.basis.T
         variances = ((inside @ self.covariance) * inside).sum(1)
-        floor = 0.04 * math.sqrt(max(float(self.covariance.trace()), 1e-12))
-        return inside @ self.mean, variances.clamp(min=0).sqrt().clamp(min=max(floor, LEAST_DEVIATION))
+        parts = directions.view(len(directions), channels, -1)
+        colours = parts @ parts.transpose(1, 2)  # of a direction of one colour its products, which add up to 1
+        whole = (colours * self.colours(channels)).sum((1, 2))
+        total = max(float(self.covariance.trace()), 1e-12)
+        floor = 0.04 * whole.clamp(total / 16, total).sqrt()
+        return inside @ self.mean, variances.clamp(min=0).sqrt().maximum(floor.clamp(min=LEAST_DEVIATION))
+
+    def colours(self, channels: int) -> Tensor:
+        """(channels, channels): their covariances, summed over all pixels."""
+        seen = self.basis.view(len(self.basis), channels, -1)
+        varied = (self.covariance @ self.basis).view_as(seen)
+        return torch.einsum("fcp,fdp->cd", seen, varied)
 
     def deviations(self, shape: ImageShape) -> Tensor:
         """(H, W): how much each pixel varies, as far as the subspace shows it; 0 where it may all be noise.
@@ -174,8 +185,8 @@ def image_directions(
 ) -> Tensor:
     """Smooth or localised directions; lengths are in pixels of a 28×28 image and grow with the image.
 
-    On colour images each has one pattern and one colour, mostly grey, as images have. places: (H, W), how often a
-    localised one looks there; without it everywhere alike, less a margin at the borders.
+    On colour images each has one pattern and one colour, mostly grey, as images have, or without any grey. places:
+    (H, W), how often a localised one looks there; without it everywhere alike, less a margin at the borders.
     """
     channels, height, width = shape
     unit = min(height, width) / 28
@@ -202,7 +213,9 @@ def _centres(count: int, places: Tensor, random: torch.Generator) -> Tensor:
 def _coloured(patterns: Tensor, channels: int, random: torch.Generator) -> Tensor:
     if channels == 1:
         return patterns
-    colours = 1 + 0.7 * torch.randn(len(patterns), channels, generator=random, device=patterns.device)
+    drawn = torch.randn(len(patterns), channels, generator=random, device=patterns.device)
+    greyless = torch.rand(len(patterns), 1, generator=random, device=patterns.device) < GREYLESS
+    colours = torch.where(greyless, drawn - drawn.mean(1, keepdim=True), 1 + 0.7 * drawn)
     return unit_rows((colours[:, :, None] * patterns[:, None, :]).flatten(1))
 
 

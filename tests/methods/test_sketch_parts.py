@@ -16,7 +16,7 @@ from safetensors.torch import save_file
 from scipy import fft
 
 from dpot.errors import DataError, UsageError
-from dpot.methods.sketch_directions import Moments, draw_directions, public_basis
+from dpot.methods.sketch_directions import Moments, draw_directions, image_directions, public_basis
 from dpot.methods.sketch_features import Layout, LearnedMap, LinearMap
 from dpot.methods.sketch_file import Release, Round
 from dpot.methods.sketch_rules import LEAST_KNOTS, LEAST_LINES, MOST_KNOTS, MOST_LINES, Plan, plan
@@ -143,6 +143,35 @@ def test_places_are_the_projections_centre_and_deviation() -> None:
     projected = sample @ basis @ directions.T
     torch.testing.assert_close(centre, projected.mean(0), atol=1e-3, rtol=0)
     torch.testing.assert_close(deviation, projected.std(0), rtol=0.01, atol=0.01)
+
+
+def test_colours_of_images_are_placed_by_how_much_they_vary(monkeypatch: pytest.MonkeyPatch) -> None:
+    shape = (3, 6, 6)
+    basis = public_basis(shape)
+    random = torch.Generator().manual_seed(2)
+    grey = torch.randn(20_000, 1, 36, generator=random).expand(-1, 3, -1)
+    images = (grey + 0.3 * torch.randn(20_000, 3, 36, generator=random)).flatten(1)
+    inside = images @ basis.T
+    moments = Moments(basis, inside.mean(0), torch.cov(inside.T), 0.0)
+    by_hand = torch.einsum("ncp,ndp->cd", *(2 * [images.view(-1, 3, 36) - images.view(-1, 3, 36).mean(0)])) / 20_000
+    torch.testing.assert_close(moments.colours(3), by_hand, rtol=1e-3, atol=1e-3)
+    pattern = torch.nn.functional.normalize(torch.randn(36, generator=random), dim=0)
+    colours = torch.nn.functional.normalize(torch.tensor([[1.0, 1, 1], [1, -1, 0], [1, 1, -2]]), dim=1)
+    rows = (colours[:, :, None] * pattern).flatten(1)
+    hidden = Moments(torch.zeros_like(basis), moments.mean, moments.covariance, 0.0)  # which sees nothing of the rows
+    monkeypatch.setattr(Moments, "colours", lambda self, channels: by_hand)
+    _, floors = hidden.place(rows, 3)
+    total = float(moments.covariance.trace())
+    wanted = [0.04 * math.sqrt(max(float(c @ by_hand @ c), total / 16)) for c in colours]
+    torch.testing.assert_close(floors, torch.tensor(wanted), rtol=1e-3, atol=0)
+    assert floors[1] < floors[0] / 2
+
+
+def test_of_directions_on_colour_images_two_in_five_have_no_grey() -> None:
+    drawn = image_directions(1000, (3, 8, 8), 1.5, 4.0, torch.Generator().manual_seed(0), torch.device("cpu"))
+    grey = drawn.view(1000, 3, -1).sum(1).norm(dim=1) / 3**0.5  # the length of what it sees of a grey image
+    assert 0.35 < float((grey < 1e-5).float().mean()) < 0.45
+    assert float(grey[grey > 1e-5].mean()) > 0.6
 
 
 def test_localised_directions_look_where_the_records_vary() -> None:
