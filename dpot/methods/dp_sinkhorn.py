@@ -27,7 +27,7 @@ from dpot.training.engine import Engine
 from dpot.training.samplers import FixedSize, Poisson, Sampler
 from dpot.training.sanitise import sanitise_images, sanitise_parameters
 from dpot.training.streams import SideStream
-from dpot.transport.sinkhorn import annealed_temperatures, fresh_rows, joint_points, sinkhorn_combination, sinkhorn_cost
+from dpot.transport.sinkhorn import annealed_temperatures, fresh_rows, joint_points, protected_debiased, sinkhorn_cost
 
 OPTIMIZERS = {"adam": torch.optim.Adam, "rmsprop": torch.optim.RMSprop, "sgd": torch.optim.SGD}
 
@@ -86,25 +86,27 @@ class Sinkhorn(Method):
         # W(X, X') is solved beside W(X, Y): X' is padded to the size of Y with points of weight 0, which take no part
         padding = private.new_zeros(sampler.batch - self.batch, private.shape[1])
         taken = torch.arange(sampler.batch, device=device) < self.batch
+        uniform = private.new_full((2, self.batch), -math.log(self.batch))
         backward = weighted_backward(device, 1.0)
         side = SideStream(device)
 
         def step() -> dict[str, Tensor]:
             with side.fork():
                 drawn = sampler.draw()
-                real = drawn.rows(private)
+                real, weights = drawn.rows(private), None
+                if drawn.mask is not None:
+                    # Should no record be drawn, padding rows of zeros stand in: a step must not fail on private data
+                    present = torch.stack([drawn.mask | ~drawn.mask.any(), taken]).to(real.dtype)
+                    weights = uniform, (present / present.sum(1, keepdim=True)).log()
             labels = torch.randint(problem.classes, (self.batch,), generator=random, device=device)
             # of X twice, once behind the protection, and of the fresh rows, which reuse the labels of the first ones
             labels = torch.cat([labels, labels, labels[:renewed]])
             images = model(model.code(self.batch + renewed, random, device), labels[self.batch :])
-            both = torch.cat([self.protect(images[: self.batch], problem), images])
+            x, fresh = images.split([self.batch, renewed])
+            both = torch.cat([self.protect(x, problem), x, fresh])
             points = joint_points(both, labels, problem.classes, self.label_weight)
             side.join()
-            weights = None
-            if drawn.mask is not None:
-                # Should no record be drawn, the padding rows of zeros stand in: a step must not fail on private data.
-                weights = torch.stack([drawn.mask | ~drawn.mask.any(), taken]).to(real.dtype)
-            loss = self.loss(points, real, weights, renewed, schedule, padding)
+            loss = self.loss(points, real, schedule, padding, weights)
             backward(loss)
             self.protect_parameters(model, problem)
             optimizer.step()
@@ -121,23 +123,18 @@ class Sinkhorn(Method):
         self,
         points: Tensor,
         real: Tensor,
-        weights: Tensor | None,
-        renewed: int,
         schedule: Sequence[float],
         padding: Tensor,
+        weights: tuple[Tensor, Tensor] | None,
     ) -> Tensor:
-        """2·W(X, Y), less W(X, X') if debiased; both in one launch on a GPU, as problems of one shape.
+        """2·W(X, Y), less W(X, X') if debiased.
 
-        points: X behind its protection, X itself, the fresh rows. X' is the last n of them. weights: of Y and of X',
-        padding included (None: all alike).
+        points: X behind its protection, X itself, the fresh rows. weights: logarithms, of X twice, and of Y and X'.
         """
-        n = self.batch
         if self.debias == "none":
-            own = None if weights is None else weights[0]
-            return 2 * sinkhorn_cost(points[:n], real, schedule, self.l2, self.l1, y_weights=own)
-        x = points[: 2 * n].view(2, n, -1)
-        y = torch.cat([real, points[n + renewed :], padding]).view(2, len(real), -1)
-        return sinkhorn_combination(x, y, (2.0, -1.0), schedule, self.l2, self.l1, y_weights=weights)
+            own = None if weights is None else weights[1][0].exp()
+            return 2 * sinkhorn_cost(points[: self.batch], real, schedule, self.l2, self.l1, y_weights=own)
+        return protected_debiased(points, self.batch, real, schedule, self.l2, self.l1, padding, weights)
 
     def protect(self, images: Tensor, problem: Problem) -> Tensor:
         """What stands between the loss and the generated images; nothing here."""

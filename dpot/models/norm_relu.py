@@ -1,4 +1,4 @@
-"""A batch norm and the ReLU behind it as one on a GPU: half the passes over memory.
+"""A batch norm and the ReLU behind it, leaky or not, as one on a GPU: half the passes over memory.
 
 As layers of torch they and the sums of gradients around them were 3.0 of the 6.7 ms of a step of the sketch's first
 fit on an H200; here they are 1.4 of 5.1.
@@ -6,9 +6,11 @@ fit on an H200; here they are 1.4 of 5.1.
 
 from __future__ import annotations
 
+import itertools
 from typing import Any
 
 import torch
+import torch.nn.functional as F
 from torch import Tensor, nn
 
 from dpot.precision import has_triton
@@ -23,22 +25,23 @@ class Normed(nn.Sequential):
 
     def forward(self, x: Tensor) -> Tensor:
         """Of images (N, C, H, W)."""
-        for layer in self:
+        for layer, behind in itertools.pairwise([*self, None]):
             if isinstance(layer, nn.BatchNorm2d):
-                x, _ = norm_relu(x, layer)
-            elif not isinstance(layer, nn.ReLU):
+                x, _ = norm_relu(x, layer, behind.negative_slope if isinstance(behind, nn.LeakyReLU) else 0.0)
+            elif not isinstance(layer, nn.ReLU | nn.LeakyReLU):
                 x = layer(x)
         return x
 
 
-def norm_relu(x: Tensor, norm: nn.BatchNorm2d) -> tuple[Tensor, Tensor]:
-    """ReLU(norm(x)), and x itself: who uses that one too has the two gradients added up on the way."""
+def norm_relu(x: Tensor, norm: nn.BatchNorm2d, leak: float = 0.0) -> tuple[Tensor, Tensor]:
+    """ReLU(norm(x)), and x itself: who uses that one too has the two gradients added up on the way.
+
+    leak: the slope below zero.
+    """
     fits = x.is_cuda and has_triton() and x.is_contiguous(memory_format=torch.channels_last)
     if not (fits and _learns(norm)):
-        return torch.relu(norm(x)), x
-    assert norm.num_batches_tracked is not None
-    norm.num_batches_tracked.add_(1)
-    return fused(x, norm)
+        return F.leaky_relu(norm(x), leak), x
+    return fused(x, norm, leak)
 
 
 def _learns(norm: nn.BatchNorm2d) -> bool:
@@ -46,21 +49,21 @@ def _learns(norm: nn.BatchNorm2d) -> bool:
     return norm.training and norm.track_running_stats and norm.momentum is not None and norm.affine
 
 
-def fused(x: Tensor, norm: nn.BatchNorm2d) -> tuple[Tensor, Tensor]:
+def fused(x: Tensor, norm: nn.BatchNorm2d, leak: float = 0.0) -> tuple[Tensor, Tensor]:
     """The same by our kernels, for a norm in training with weights and running statistics, on images channels last."""
-    moved = (norm.running_mean, norm.running_var, norm.momentum)
-    y, same = _NormReLU.apply(x, norm.weight, norm.bias, norm.eps, *moved)
+    moved = (norm.running_mean, norm.running_var, norm.num_batches_tracked)
+    y, same = _NormReLU.apply(x, norm.weight, norm.bias, norm.eps, norm.momentum, leak, *moved)
     return y, same
 
 
 class _NormReLU(torch.autograd.Function):
     @staticmethod
     def forward(
-        ctx: Any, x: Tensor, weight: Tensor, bias: Tensor, eps: float, mean: Tensor, variance: Tensor, momentum: float
+        ctx: Any, x: Tensor, weight: Tensor, bias: Tensor, eps: float, momentum: float, leak: float, *moved: Tensor
     ) -> tuple[Tensor, Tensor]:
         from dpot.models.triton_norm_relu import norm_relu_kernel, sums_kernel
 
-        ctx.rows, ctx.eps = x.numel() // x.shape[1], eps
+        ctx.rows, ctx.eps, ctx.leak = x.numel() // x.shape[1], eps, leak
         if ctx.rows < 2:
             raise ValueError(f"a batch norm needs more than one value per channel in training, got {tuple(x.shape)}")
         every, some, steps = _grids(ctx.rows, x.shape[1])
@@ -68,7 +71,7 @@ class _NormReLU(torch.autograd.Function):
         sums_kernel[some](x, partial, ctx.rows, steps, CHANNELS=x.shape[1], **TILE)
         sums, y = partial.sum(0), torch.empty_like(x)
         norm_relu_kernel[every](
-            x, y, sums, weight, bias, mean, variance, ctx.rows, eps, momentum, CHANNELS=x.shape[1], **TILE
+            x, y, sums, weight, bias, *moved, ctx.rows, eps, momentum, leak, CHANNELS=x.shape[1], **TILE
         )
         ctx.save_for_backward(x, sums, weight, bias)
         ctx.set_materialize_grads(False)
@@ -81,19 +84,19 @@ class _NormReLU(torch.autograd.Function):
         x, sums, weight, bias = ctx.saved_tensors
         slope, beside = (None if one is None else one.contiguous(memory_format=torch.channels_last) for one in slopes)
         if slope is None:
-            return beside, None, None, None, None, None, None
+            return beside, *(None,) * 8
         channels = x.shape[1]
         every, some, steps = _grids(ctx.rows, channels)
         partial = x.new_empty(some[0], 2 * channels, dtype=torch.float32)
         slope_sums_kernel[some](
-            x, slope, sums, weight, bias, partial, ctx.rows, ctx.eps, steps, CHANNELS=channels, **TILE
+            x, slope, sums, weight, bias, partial, ctx.rows, ctx.eps, ctx.leak, steps, CHANNELS=channels, **TILE
         )
         of_both, found = partial.sum(0), torch.empty_like(x)
         norm_relu_slope_kernel[every](
             x, slope, found if beside is None else beside, found, sums, of_both, weight, bias, ctx.rows, ctx.eps,
-            CHANNELS=channels, BESIDE=beside is not None, **TILE,
+            ctx.leak, CHANNELS=channels, BESIDE=beside is not None, **TILE,
         )  # fmt: skip
-        return found, of_both[channels:], of_both[:channels], None, None, None, None
+        return found, of_both[channels:], of_both[:channels], *(None,) * 6
 
 
 def _grids(rows: int, channels: int) -> tuple[tuple[int, int], tuple[int, int], int]:

@@ -8,6 +8,7 @@ from torch import Tensor, nn
 from dpot.errors import UsageError
 from dpot.models.generator import Generator
 from dpot.models.layers import NarrowConv2d
+from dpot.models.norm_relu import Normed
 from dpot.ranges import Count
 
 
@@ -33,13 +34,14 @@ class SinkhornDCGAN(Generator):
         self.in_bfloat16 = bfloat16
         self.embedding = nn.Embedding(classes, embedding)
         self.side = height // 4
-        self.first = nn.ConvTranspose2d(code_size + embedding, 4 * width, self.side, bias=False)
+        first = nn.ConvTranspose2d(code_size + embedding, 4 * width, self.side, bias=False)
+        self.first = first.to(memory_format=torch.channels_last)  # as forward reads it
 
         def up(inputs: int, outputs: int) -> list[nn.Module]:
             convolution = nn.ConvTranspose2d(inputs, outputs, 4, 2, 1, bias=False)
             return [convolution, nn.BatchNorm2d(outputs), nn.LeakyReLU(0.2)]
 
-        self.layers = nn.Sequential(
+        self.layers = Normed(
             nn.BatchNorm2d(4 * width),
             nn.LeakyReLU(0.2),
             *up(4 * width, 2 * width),

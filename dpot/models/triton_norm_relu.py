@@ -1,4 +1,4 @@
-"""Device code of ReLU(batch norm) in Triton: a launch for the sums and one for the values, each way.
+"""Device code of ReLU(batch norm), leaky or not, in Triton: a launch for the sums and one for the values, each way.
 
 Images lie channels last: `rows` pixels of all images, each with CHANNELS numbers.
 """
@@ -64,10 +64,10 @@ def _keep(partial, first, second, CHANNELS: tl.constexpr, BLOCK_C: tl.constexpr)
 
 @triton.jit
 def norm_relu_kernel(
-    x, y, sums, weight, bias, running_mean, running_variance, rows, eps, momentum,
+    x, y, sums, weight, bias, running_mean, running_variance, batches, rows, eps, momentum, leak,
     CHANNELS: tl.constexpr, BLOCK: tl.constexpr, BLOCK_C: tl.constexpr,
 ):  # fmt: skip
-    """y = max(0, weight·(x − mean)/deviation + bias); the first program moves the running mean and variance."""
+    """y = z or leak·z below zero, z = weight·(x − mean)/deviation + bias; the first program moves mean and variance."""
     place, live, channel = _tile(tl.program_id(0), rows, CHANNELS, BLOCK, BLOCK_C)
     mean, variance, inverse, scale, offset = _norm(x, sums, weight, bias, channel, rows, eps, CHANNELS)
     if tl.program_id(0) == 0:
@@ -77,24 +77,26 @@ def norm_relu_kernel(
         before = tl.load(running_variance + channel, mask=mine, other=0.0)
         unbiased = variance * (rows / (rows - 1))
         tl.store(running_variance + channel, before + momentum * (unbiased - before), mask=mine)
+        if tl.program_id(1) == 0:
+            tl.store(batches, tl.load(batches) + 1)
     value = tl.load(x + place, mask=live, other=0.0).to(tl.float32)
     value = (value - mean[None, :]) * inverse[None, :] * scale[None, :] + offset[None, :]
-    tl.store(y + place, tl.where(value <= 0, 0.0, value).to(y.dtype.element_ty), mask=live)
+    tl.store(y + place, tl.where(value <= 0, leak * value, value).to(y.dtype.element_ty), mask=live)
 
 
 @triton.jit
-def _slope(x, slope, place, live, mean, inverse, scale, offset):
-    """Of a tile: the normalised values, and the slopes where the ReLU lets them through."""
+def _slope(x, slope, place, live, mean, inverse, scale, offset, leak):
+    """Of a tile: the normalised values, and the slopes behind the ReLU."""
     value = tl.load(x + place, mask=live, other=0.0).to(tl.float32)
     normal = (value - mean[None, :]) * inverse[None, :]
     gradient = tl.load(slope + place, mask=live, other=0.0).to(tl.float32)
     shut = normal * scale[None, :] + offset[None, :] <= 0
-    return tl.where(live, normal, 0.0), tl.where(shut, 0.0, gradient)
+    return tl.where(live, normal, 0.0), tl.where(shut, leak * gradient, gradient)
 
 
 @triton.jit
 def slope_sums_kernel(
-    x, slope, sums, weight, bias, partial, rows, eps, steps,
+    x, slope, sums, weight, bias, partial, rows, eps, leak, steps,
     CHANNELS: tl.constexpr, BLOCK: tl.constexpr, BLOCK_C: tl.constexpr,
 ):  # fmt: skip
     """partial[p] = Σ slope and Σ slope·normalised over every p-th block of pixels: the gradients of bias and weight."""
@@ -105,7 +107,7 @@ def slope_sums_kernel(
     of_weight = tl.zeros((BLOCK, BLOCK_C), tl.float32)
     for step in range(steps):
         place, live, channel = _tile(program + step * programs, rows, CHANNELS, BLOCK, BLOCK_C)
-        normal, gradient = _slope(x, slope, place, live, mean, inverse, scale, offset)
+        normal, gradient = _slope(x, slope, place, live, mean, inverse, scale, offset, leak)
         of_bias += gradient
         of_weight += gradient * normal
     _keep(partial, of_bias, of_weight, CHANNELS, BLOCK_C)
@@ -113,7 +115,7 @@ def slope_sums_kernel(
 
 @triton.jit
 def norm_relu_slope_kernel(
-    x, slope, beside, found, sums, slope_sums, weight, bias, rows, eps,
+    x, slope, beside, found, sums, slope_sums, weight, bias, rows, eps, leak,
     CHANNELS: tl.constexpr, BESIDE: tl.constexpr, BLOCK: tl.constexpr, BLOCK_C: tl.constexpr,
 ):  # fmt: skip
     """found = the gradient of x, plus the one that came past the norm where there is one."""
@@ -122,7 +124,7 @@ def norm_relu_slope_kernel(
     mine = channel < CHANNELS
     of_bias = tl.load(slope_sums + channel, mask=mine, other=0.0) / rows
     of_weight = tl.load(slope_sums + CHANNELS + channel, mask=mine, other=0.0) / rows
-    normal, gradient = _slope(x, slope, place, live, mean, inverse, scale, offset)
+    normal, gradient = _slope(x, slope, place, live, mean, inverse, scale, offset, leak)
     gradient = (scale * inverse)[None, :] * (gradient - of_bias[None, :] - normal * of_weight[None, :])
     if BESIDE:
         gradient += tl.load(beside + place, mask=live, other=0.0).to(tl.float32)

@@ -58,7 +58,7 @@ def annealed_potentials(
     # the start shares the first temperature: (ε_1, ε_1, ε_2, .., ε_T)
     schedule = device_constants((temperatures[0], *temperatures), cost.device, torch.float32)
     value = cost.new_empty(batch)
-    f_before, f = cost.new_zeros(batch, n), cost.new_empty(batch, n)
+    f_before, f = cost.new_empty(batch, n), cost.new_empty(batch, n)
     g_before, g = cost.new_empty(batch, m), cost.new_empty(batch, m)
     weighted = log_a is not None and log_b is not None
     arguments = (
@@ -71,6 +71,7 @@ def annealed_potentials(
         warps = max(4, rows * columns // 512)
         annealed_resident_kernel[batch,](*arguments, rows, columns, num_warps=warps)
     else:
+        f_before.zero_()  # from where it starts
         annealed_streamed_kernel[batch,](*arguments, TILE // columns, columns, num_warps=16)
     return Potentials(value, f_before, g_before, f, g)
 

@@ -110,20 +110,6 @@ def sinkhorn_cost(
     return _EnvelopeCost.apply(*batch, schedule, float(l2), float(l1), itself).squeeze(0)
 
 
-def sinkhorn_combination(
-    x: Tensor,
-    y: Tensor,
-    coefficients: Sequence[float],
-    schedule: Schedule,
-    l2: float = 1.0,
-    l1: float = 0.0,
-    y_weights: Tensor | None = None,
-) -> Tensor:
-    """Σ_b coefficient_b·W_ε(x_b, y_b) of a batch of problems (batch, n, d), (batch, m, d), solved together."""
-    constants = solvers.device_constants(tuple(coefficients), x.device, x.dtype)
-    return sinkhorn_cost(x, y, schedule, l2, l1, y_weights=y_weights) @ constants
-
-
 def sinkhorn_divergence(x: Tensor, y: Tensor, schedule: Schedule, l2: float = 1.0, l1: float = 0.0) -> Tensor:
     """Debiased S_ε(x, y) = W_ε(x, y) - ½W_ε(x, x) - ½W_ε(y, y) (Feydy et al. 2019); zero at equality.
 
@@ -161,6 +147,29 @@ def semi_debiased_sinkhorn(
     return _combine(((generated, real, 2.0), (generated, partner, -1.0)), schedule, l2, l1)
 
 
+def protected_debiased(
+    points: Tensor,
+    count: int,
+    real: Tensor,
+    schedule: Sequence[float],
+    l2: float = 1.0,
+    l1: float = 0.0,
+    padding: Tensor | None = None,
+    log_weights: tuple[Tensor, Tensor] | None = None,
+) -> Tensor:
+    """2·W_ε(P, Y) - W_ε(X, X') as `semi_debiased_sinkhorn` has it, both problems solved together, annealed.
+
+    points: P, that is X behind what sanitises its gradient, X itself (`count` rows each), the fresh rows. X' is the
+    last `count` of them. padding: rows that bring X' to the size of Y. log_weights: of the left points of both
+    problems, (2, count), and of Y and X', (2, rows of Y), normalised; needed where there is padding, whose weight is 0.
+    """
+    extra = 0 if padding is None else len(padding)
+    if len(real) != count + extra or (extra and log_weights is None):
+        raise UsageError(f"{len(real)} real rows: give {len(real) - count} rows of padding, and weights")
+    loss: Tensor = _ProtectedDebiased.apply(points, count, real, padding, log_weights, schedule, float(l2), float(l1))
+    return loss
+
+
 def _combine(terms: Sequence[tuple[Tensor, Tensor, float]], schedule: Schedule, l2: float, l1: float) -> Tensor:
     """Σ coefficient·W(x, y); annealed problems of one shape go in one batch, that is in one launch on a GPU."""
     for x, y, _ in terms:
@@ -168,7 +177,8 @@ def _combine(terms: Sequence[tuple[Tensor, Tensor, float]], schedule: Schedule, 
     if len({(x.shape, y.shape) for x, y, _ in terms}) == 1 and not isinstance(schedule, Converged):
         x = torch.stack([x for x, _, _ in terms])
         y = torch.stack([y for _, y, _ in terms])
-        return sinkhorn_combination(x, y, [coefficient for _, _, coefficient in terms], schedule, l2, l1)
+        coefficients = solvers.device_constants(tuple(c for _, _, c in terms), x.device, x.dtype)
+        return sinkhorn_cost(x, y, schedule, l2, l1) @ coefficients
     return torch.stack([c * sinkhorn_cost(x, y, schedule, l2, l1) for x, y, c in terms]).sum()
 
 
@@ -211,6 +221,54 @@ class _EnvelopeCost(torch.autograd.Function):
         if ctx.needs_input_grad[1]:
             grad_y = gradient(y, x, cost.mT, g, f_before, *ctx.constants, log_b, log_a, slope)
         return grad_x, grad_y, *(None,) * 6
+
+
+class _ProtectedDebiased(torch.autograd.Function):
+    """Backward asks for the gradients that are used: of the left points, and of X' alone of the right ones."""
+
+    @staticmethod
+    def forward(
+        ctx: Any,
+        points: Tensor,
+        count: int,
+        real: Tensor,
+        padding: Tensor | None,
+        log_weights: tuple[Tensor, Tensor] | None,
+        schedule: Sequence[float],
+        l2: float,
+        l1: float,
+    ) -> Tensor:
+        x = points[: 2 * count].view(2, count, -1)
+        right = [real, points[-count:]] if padding is None else [real, points[-count:], padding]
+        y = torch.cat(right).view(2, len(real), -1)
+        ways = kernels if kernels.fits_sinkhorn(x, y) else solvers
+        cost = ways.ground_cost(x, y, l2, l1)
+        log_a, log_b = log_weights or (None, None)
+        value, *potentials = ways.annealed_potentials(cost, schedule, log_a, log_b)
+        ctx.save_for_backward(x, y, log_a, log_b, cost, *potentials)
+        ctx.ways, ctx.constants, ctx.renewed = ways, (schedule[-1], l2, l1), len(points) - 2 * count
+        return value @ _twice_less_once(x)
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: Any, slope: Tensor) -> tuple[Tensor | None, ...]:
+        x, y, log_a, log_b, cost, f_before, g_before, f, g = ctx.saved_tensors
+        (_, count, width), slopes = x.shape, slope * _twice_less_once(x)
+        left = ctx.ways.envelope_gradient(x, y, cost, f, g_before, *ctx.constants, log_a, log_b, slopes)
+        again = slice(1, None), slice(None, count)  # X' in its problem
+        own = None if log_a is None else log_a[1:]
+        others = None if log_b is None else log_b[again]
+        right = ctx.ways.envelope_gradient(
+            y[again], x[1:], cost.mT[again], g[again], f_before[1:], *ctx.constants, others, own, slopes[1:]
+        )[0]
+        kept = count - ctx.renewed  # rows of X that X' begins with
+        gradient = torch.cat([left.view(-1, width), right[kept:]])
+        gradient[count + ctx.renewed : 2 * count] += right[:kept]
+        return gradient, *(None,) * 7
+
+
+def _twice_less_once(like: Tensor) -> Tensor:
+    return solvers.device_constants((2.0, -1.0), like.device, like.dtype)
 
 
 def _converge(

@@ -144,10 +144,11 @@ def test_sinkhorns_loss_is_twice_the_distance_to_the_data_less_that_among_genera
     made = torch.rand(n + renewed, d, generator=random, dtype=torch.float64)
     drawn = torch.rand(room, d, generator=random, dtype=torch.float64)
     present = torch.arange(room) < 4
-    weights = torch.stack([present, torch.arange(room) < n]).double()
+    counted = torch.stack([present, torch.arange(room) < n]).double()
+    weights = torch.full((2, n), 1 / n, dtype=torch.float64).log(), (counted / counted.sum(1, keepdim=True)).log()
     schedule = annealed_temperatures(3.0, 0.5)
     points = torch.cat([made[:n], made]).requires_grad_()
-    loss = method.loss(points, drawn, weights, renewed, schedule, torch.zeros(room - n, d, dtype=torch.float64))
+    loss = method.loss(points, drawn, schedule, torch.zeros(room - n, d, dtype=torch.float64), weights)
     x, again = made[:n].clone().requires_grad_(), made.clone().requires_grad_()
     expected = 2 * sinkhorn_cost(x, drawn[present], schedule, l1=1.0)
     if debias != "none":

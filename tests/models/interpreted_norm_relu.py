@@ -28,9 +28,9 @@ def a_norm(channels: int) -> nn.BatchNorm2d:
 @pytest.mark.parametrize(
     ("count", "channels", "height", "width"), [(3, 5, 4, 6), (2, 64, 7, 7), (5, 70, 9, 3), (1, 3, 2, 1)]
 )
-@pytest.mark.parametrize("past", [False, True])
+@pytest.mark.parametrize(("past", "leak"), [(False, 0.0), (True, 0.0), (False, 0.2)])
 def test_values_gradients_and_running_statistics_are_torchs(
-    count: int, channels: int, height: int, width: int, past: bool, monkeypatch: pytest.MonkeyPatch
+    count: int, channels: int, height: int, width: int, past: bool, leak: float, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(norm_relu, "PROGRAMS", 3)  # each takes several blocks, the last not all
     torch.manual_seed(channels)
@@ -39,11 +39,12 @@ def test_values_gradients_and_running_statistics_are_torchs(
     twin.load_state_dict(norm.state_dict())
     x = (torch.randn(count, channels, height, width) * 2 + 30).to(memory_format=LAST)
     ours, theirs = x.clone(memory_format=LAST).requires_grad_(), x.double().requires_grad_()
-    y, same = fused(ours, norm)
-    expected = torch.relu(twin(theirs))
+    y, same = fused(ours, norm, leak)
+    expected = nn.functional.leaky_relu(twin(theirs), leak)
     torch.testing.assert_close(y.double(), expected, rtol=1e-4, atol=1e-4)
-    for name in ("running_mean", "running_var"):
-        torch.testing.assert_close(getattr(norm, name).double(), getattr(twin, name), rtol=1e-4, atol=1e-4)
+    for name in ("running_mean", "running_var", "num_batches_tracked"):
+        ours_now, theirs_now = getattr(norm, name).double(), getattr(twin, name).double()
+        torch.testing.assert_close(ours_now, theirs_now, rtol=1e-4, atol=1e-4)
     slope, beside = torch.randn_like(expected), torch.randn_like(expected)
     ((y * slope).sum() + (same * beside).sum() * past).backward()
     ((expected * slope).sum() + (theirs * beside).sum() * past).backward()

@@ -155,7 +155,7 @@ def test_smooth_doublings_on_a_gpu_are_those_in_double_precision(monkeypatch):
 
 def test_a_normed_sequential_is_a_sequential():
     torch.manual_seed(0)
-    layers = [nn.BatchNorm2d(4), nn.ReLU(), nn.Conv2d(4, 6, 3), nn.BatchNorm2d(6), nn.ReLU(), nn.Conv2d(6, 1, 1)]
+    layers = [nn.BatchNorm2d(4), nn.ReLU(), nn.Conv2d(4, 6, 3), nn.BatchNorm2d(6), nn.LeakyReLU(0.2)]
     x = torch.randn(3, 4, 5, 5)
     for mode in (True, False):
         normed, plain = Normed(*copy.deepcopy(layers)).train(mode), nn.Sequential(*copy.deepcopy(layers)).train(mode)
