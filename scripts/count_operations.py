@@ -26,8 +26,10 @@ from dpot.methods import dann, dp_dann, dp_merf, dp_sinkhorn, dp_swd, dp_swd_ada
 from dpot.methods.adaptation import AdaptationProblem
 from dpot.methods.base import Problem
 from dpot.methods.sketch_alignment import SketchAlignment
+from dpot.models import norm_relu
 from dpot.models.adaptation import network_for
 from dpot.models.conv_pool import ConvPoolFirst
+from dpot.models.layers import NarrowConv2d
 from dpot.models.merf_conv import MerfConv
 from dpot.models.pool_relu import PooledConv2d
 from dpot.models.sinkhorn_biggan import SinkhornBigGAN
@@ -35,7 +37,7 @@ from dpot.models.sinkhorn_dcgan import SinkhornDCGAN
 from dpot.privacy.budget import Budget
 from dpot.privacy.ledger import Ledger
 from dpot.privacy.noise import NoiseSource
-from dpot.training import samplers
+from dpot.training import samplers, sanitise
 from dpot.training.engine import Engine
 from dpot.transport import checks, kernels
 
@@ -44,7 +46,10 @@ FREE = {"empty", "empty_like", "new_empty", "empty_strided", "new_empty_strided"
 TWICE = {"slice_backward", "select_backward", "nll_loss_backward"}  # zeros, then what goes into them
 TRITON = {
     "models.triton_conv_pool": ("conv_pool", "conv_pool_gradient"),
+    "models.triton_narrow_conv": ("narrow_conv", "narrow_conv_slope"),
+    "models.triton_norm_relu": ("sums", "norm_relu", "slope_sums", "norm_relu_slope"),
     "models.triton_pool_relu": ("pool_relu", "pool_relu_slope"),
+    "training.triton_sanitise": ("clip_and_noise",),
     "training.triton_samplers": ("first_distinct",),
     "transport.triton_sliced": ("sorted_difference",),
     "transport.triton_sinkhorn": ("ground_cost", "annealed_resident", "annealed_streamed", "envelope_gradient"),
@@ -113,6 +118,8 @@ def as_on_a_gpu() -> None:
     samplers._fused = lambda device: True  # type: ignore[assignment]
     ConvPoolFirst._takes = lambda self, x, first: not first._forward_hooks  # type: ignore[method-assign]
     PooledConv2d._takes = lambda self, wide: True  # type: ignore[method-assign]
+    NarrowConv2d._takes = lambda self, x: True  # type: ignore[method-assign]
+    norm_relu._fits = sanitise._fits = lambda x: True  # type: ignore[assignment]
     checks.check_finite = lambda x, name: None
     torch.nn.functional.dropout = lambda x, p, training=True, inplace=False: torch.native_dropout(x, p, training)[0]
     torch.optim.Adam = partial(torch.optim.Adam, fused=True)  # type: ignore[misc,assignment]

@@ -85,7 +85,7 @@ class Sinkhorn(Method):
 
         # W(X, X') is solved beside W(X, Y): X' is padded to the size of Y with points of weight 0, which take no part
         padding = private.new_zeros(sampler.batch - self.batch, private.shape[1])
-        taken = torch.arange(sampler.batch, device=device) < self.batch
+        logs = _log_weights(sampler.batch, self.batch).to(private)
         uniform = private.new_full((2, self.batch), -math.log(self.batch))
         backward = weighted_backward(device, 1.0)
         side = SideStream(device)
@@ -94,10 +94,8 @@ class Sinkhorn(Method):
             with side.fork():
                 drawn = sampler.draw()
                 real, weights = drawn.rows(private), None
-                if drawn.mask is not None:
-                    # Should no record be drawn, padding rows of zeros stand in: a step must not fail on private data
-                    present = torch.stack([drawn.mask | ~drawn.mask.any(), taken]).to(real.dtype)
-                    weights = uniform, (present / present.sum(1, keepdim=True)).log()
+                if drawn.mask is not None:  # those that count come first: their number tells the weights
+                    weights = uniform, logs.index_select(0, drawn.mask.sum(0, keepdim=True))[0]
             labels = torch.randint(problem.classes, (self.batch,), generator=random, device=device)
             # of X twice, once behind the protection, and of the fresh rows, which reuse the labels of the first ones
             labels = torch.cat([labels, labels, labels[:renewed]])
@@ -146,6 +144,17 @@ class Sinkhorn(Method):
     def _mechanism(self, problem: Problem, steps: int) -> tuple[Sampler, Event]:
         sampler = FixedSize(len(problem.images), self.batch, problem.noise.generator)
         return sampler, NonPrivate("the gradient is used without noise")
+
+
+def _log_weights(room: int, generated: int) -> Tensor:
+    """[k]: the logarithms of the weights of Y, when k of its `room` rows were drawn, and of X' padded to that size.
+
+    Should none be drawn, padding rows of zeros stand in: a step must not fail on private data.
+    """
+    drawn = torch.arange(room + 1, dtype=torch.float64)
+    drawn[0] = room
+    counts = torch.stack([drawn, torch.full_like(drawn, generated)], 1).unsqueeze(2)
+    return torch.where(torch.arange(room) < counts, -counts.log(), -math.inf)
 
 
 class DPSinkhorn(Sinkhorn):

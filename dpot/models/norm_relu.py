@@ -38,10 +38,13 @@ def norm_relu(x: Tensor, norm: nn.BatchNorm2d, leak: float = 0.0) -> tuple[Tenso
 
     leak: the slope below zero.
     """
-    fits = x.is_cuda and has_triton() and x.is_contiguous(memory_format=torch.channels_last)
-    if not (fits and _learns(norm)):
+    if not (_fits(x) and _learns(norm)):
         return F.leaky_relu(norm(x), leak), x
     return fused(x, norm, leak)
+
+
+def _fits(x: Tensor) -> bool:
+    return x.is_cuda and has_triton() and x.is_contiguous(memory_format=torch.channels_last)
 
 
 def _learns(norm: nn.BatchNorm2d) -> bool:

@@ -42,7 +42,7 @@ _LAST = torch.iinfo(torch.int64).max
 
 @dataclass(frozen=True)
 class Draw:
-    """The rows of one step: their indices, and which of them count (None: all)."""
+    """The rows of one step: their indices, and which of them count (None: all), those before the others."""
 
     index: Tensor
     mask: Tensor | None = None

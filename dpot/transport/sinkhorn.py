@@ -263,7 +263,7 @@ class _ProtectedDebiased(torch.autograd.Function):
         )[0]
         kept = count - ctx.renewed  # rows of X that X' begins with
         gradient = torch.cat([left.view(-1, width), right[kept:]])
-        gradient[count + ctx.renewed : 2 * count] += right[:kept]
+        gradient[count + ctx.renewed : 2 * count].add_(right[:kept])
         return gradient, *(None,) * 7
 
 

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 from scipy.optimize import linear_sum_assignment
 
 from dpot.methods.base import Problem
-from dpot.methods.dp_sinkhorn import Sinkhorn
+from dpot.methods.dp_sinkhorn import Sinkhorn, _log_weights
 from dpot.methods.dp_swd import DPSWD, SWD, _Slots
 from dpot.methods.real_data import RealData
 from dpot.models.comparison import RandomEncoder
@@ -133,6 +133,14 @@ def test_real_data_are_given_back_once_each_or_by_turns():
         assert own.labels[row] == label
     assert len(labels) == 40
     assert own.ledger.epsilon() == float("inf")
+
+
+def test_drawn_rows_weigh_alike_and_none_drawn_is_all_padding():
+    room, generated = 7, 4
+    for drawn, (of_real, of_again) in enumerate(_log_weights(room, generated).exp()):
+        present = (torch.arange(room) < (drawn or room)).double()
+        torch.testing.assert_close(of_real, present / present.sum())
+        torch.testing.assert_close(of_again, (torch.arange(room) < generated) / torch.tensor(4.0).double())
 
 
 @pytest.mark.parametrize("debias", ["none", "semi", "full"])

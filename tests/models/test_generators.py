@@ -136,6 +136,29 @@ def test_smooth_doublings_have_no_pattern_of_every_second_pixel() -> None:
 
 @pytest.mark.gpu
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device")
+@pytest.mark.parametrize(("inputs", "outputs", "kernel"), [(64, 1, 3), (33, 3, 3), (16, 2, 5)])
+def test_narrow_convolutions_on_a_gpu_are_those_in_double_precision(inputs, outputs, kernel, monkeypatch):
+    monkeypatch.setattr(torch.backends.cuda.matmul, "allow_tf32", False)
+    torch.manual_seed(0)
+    there, here = NarrowConv2d(inputs, outputs, kernel), NarrowConv2d(inputs, outputs, kernel)
+    here.load_state_dict(there.state_dict())
+    there.cuda().to(memory_format=torch.channels_last), here.double()
+    x = torch.randn(70, inputs, 28, 28)
+    near, far = x.double().requires_grad_(), x.cuda().to(memory_format=torch.channels_last).requires_grad_()
+    ours, expected = there(far), here(near)
+    assert ours.grad_fn.name().startswith("_NarrowConv")
+    torch.testing.assert_close(ours.cpu().double(), expected, rtol=1e-4, atol=1e-5)
+    slope = torch.randn_like(expected)
+    ours.backward(slope.float().cuda())
+    expected.backward(slope)
+    pairs = (far, near), (there.weight, here.weight), (there.bias, here.bias)
+    for found, wanted in pairs:
+        torch.testing.assert_close(found.grad.cpu().double(), wanted.grad, rtol=1e-3, atol=1e-3)
+    assert there.weight.grad.stride() == there.weight.stride()
+
+
+@pytest.mark.gpu
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device")
 def test_smooth_doublings_on_a_gpu_are_those_in_double_precision(monkeypatch):
     monkeypatch.setattr(torch.backends.cudnn, "allow_tf32", False)
     torch.manual_seed(0)
