@@ -210,6 +210,7 @@ class Gradients(Audited):
     def watch(self, tape: Tape) -> contextlib.AbstractContextManager[Any]:
         def wrap(sanitise: Callable[..., Tensor]) -> Callable[..., Tensor]:
             def watched(images: Tensor, clip: float, std: float, *others: Any) -> Tensor:
+                images = images.view_as(images)  # the same images may have another, public gradient too
                 images.register_hook(lambda gradient: tape.releases.append(gradient.clone()))
                 return sanitise(images, clip, std * tape.strength, *others)
 
