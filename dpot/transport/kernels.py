@@ -19,6 +19,7 @@ from dpot.transport.solvers import Potentials, device_constants
 
 SINKHORN_LIMIT = 256  # points a side; above, the twin's large matrix operations fill the GPU by themselves
 TILE = 8192  # entries of the cost matrix that 16 warps hold in registers (compiled for sm_90: 126 of 128, no spill)
+POINTS = {"BLOCK_I": 16, "BLOCK_J": 16, "BLOCK_D": 32, "num_warps": 8}  # of a tile of costs, and of gradients
 SORT_LIMIT = 512  # points a row; a bitonic network needs log² n rounds, and at 1000 a radix sort wins on an H200
 
 
@@ -40,10 +41,9 @@ def ground_cost(x: Tensor, y: Tensor, l2: float, l1: float) -> Tensor:
     x, y = _rows_contiguous(x), _rows_contiguous(y)
     (batch, n, d), m = x.shape, y.shape[1]
     cost = x.new_empty(batch, n, m)
-    ground_cost_kernel[_tiles(n, 16), _tiles(m, 16), batch](
-        x, y, cost, x.stride(0), y.stride(0), n, m, d, float(l2), float(l1),
-        BLOCK_I=16, BLOCK_J=16, BLOCK_D=32, num_warps=8,
-    )  # fmt: skip
+    ground_cost_kernel[_tiles(n, POINTS["BLOCK_I"]), _tiles(m, POINTS["BLOCK_J"]), batch](
+        x, y, cost, x.stride(0), y.stride(0), n, m, d, float(l2), float(l1), **POINTS
+    )
     return cost
 
 
@@ -96,13 +96,12 @@ def envelope_gradient(
     (batch, n, d), m = x.shape, y.shape[1]
     gradient = torch.empty_like(x, memory_format=torch.contiguous_format)
     weighted = log_a is not None and log_b is not None
-    envelope_gradient_kernel[_tiles(n, 16), _tiles(d, 32), batch](
+    envelope_gradient_kernel[_tiles(n, POINTS["BLOCK_I"]), _tiles(d, POINTS["BLOCK_D"]), batch](
         x, y, cost, f, g_before,
         log_a.contiguous() if log_a is not None else cost, log_b.contiguous() if log_b is not None else cost,
         slope, gradient,
         x.stride(0), y.stride(0), cost.stride(1), cost.stride(2), slope.stride(0), n, m, d,
-        float(epsilon), float(l2), float(l1), -math.log(n), -math.log(m), weighted,
-        BLOCK_I=16, BLOCK_J=16, BLOCK_D=32, num_warps=8,
+        float(epsilon), float(l2), float(l1), -math.log(n), -math.log(m), weighted, **POINTS,
     )  # fmt: skip
     return gradient
 

@@ -1,5 +1,7 @@
 """Private labels, comparison spaces and real data: against what they claim."""
 
+from pathlib import Path
+
 import numpy as np
 import pytest
 import torch
@@ -166,3 +168,7 @@ def test_sinkhorns_loss_is_twice_the_distance_to_the_data_less_that_among_genera
     expected.backward()
     torch.testing.assert_close(slope[:n], x.grad)
     torch.testing.assert_close(slope[n:], torch.zeros_like(again) if again.grad is None else again.grad)
+
+
+def test_steps_of_dp_sinkhorn_by_kernels_are_those_without_in_tritons_interpreter(interpreted):
+    interpreted(Path(__file__).with_name("interpreted_dp_sinkhorn.py"))
