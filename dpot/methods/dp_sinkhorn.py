@@ -108,7 +108,7 @@ class Sinkhorn(Method):
             backward(loss)
             self.protect_parameters(model, problem)
             optimizer.step()
-            return {"loss": loss}
+            return self.shown(loss, images)
 
         return problem.engine(
             step,
@@ -133,6 +133,10 @@ class Sinkhorn(Method):
             own = None if weights is None else weights[1][0].exp()
             return 2 * sinkhorn_cost(points[: self.batch], real, schedule, self.l2, self.l1, y_weights=own)
         return protected_debiased(points, self.batch, real, schedule, self.l2, self.l1, padding, weights)
+
+    def shown(self, loss: Tensor, images: Tensor) -> dict[str, Tensor]:
+        """What a step puts on the progress line and on record."""
+        return {"loss": loss}
 
     def protect(self, images: Tensor, problem: Problem) -> Tensor:
         """What stands between the loss and the generated images; nothing here."""
@@ -172,6 +176,10 @@ class DPSinkhorn(Sinkhorn):
         """How far one record moves the clipped gradient: both lie in the same ball, so its diameter."""
         rows = math.sqrt(self.batch) if self.clip_per == "row" and self.perturb == "images" else 1.0
         return 2 * self.clip * rows
+
+    def shown(self, loss: Tensor, images: Tensor) -> dict[str, Tensor]:
+        """How much generated images differ. The loss is computed on private records: it would be another release."""
+        return {"spread": images.detach().std(0, correction=0).mean()}
 
     def protect(self, images: Tensor, problem: Problem) -> Tensor:
         """Clip and noise the gradient that comes back to the images."""

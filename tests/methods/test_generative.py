@@ -10,11 +10,12 @@ from hypothesis import strategies as st
 from scipy.optimize import linear_sum_assignment
 
 from dpot.methods.base import Problem
-from dpot.methods.dp_sinkhorn import Sinkhorn, _log_weights
+from dpot.methods.dp_sinkhorn import DPSinkhorn, Sinkhorn, _log_weights
 from dpot.methods.dp_swd import DPSWD, SWD, _Slots
 from dpot.methods.real_data import RealData
 from dpot.models.comparison import RandomEncoder
 from dpot.models.dsw_generator import DSWGenerator
+from dpot.models.sinkhorn_dcgan import SinkhornDCGAN
 from dpot.privacy.budget import Budget
 from dpot.privacy.ledger import Ledger
 from dpot.privacy.noise import NoiseSource
@@ -143,6 +144,26 @@ def test_drawn_rows_weigh_alike_and_none_drawn_is_all_padding():
         present = (torch.arange(room) < (drawn or room)).double()
         torch.testing.assert_close(of_real, present / present.sum())
         torch.testing.assert_close(of_again, (torch.arange(room) < generated) / torch.tensor(4.0).double())
+
+
+@pytest.mark.parametrize("perturb", ["images", "parameters"])
+def test_before_the_first_noisy_gradient_dp_sinkhorn_shows_nothing_of_the_records(perturb):
+    def shown(images):
+        torch.manual_seed(0)
+        problem = Problem(
+            images=images,
+            labels=torch.arange(100) % 2,
+            classes=2,
+            generator=SinkhornDCGAN(2, (1, 8, 8), width=4),
+            budget=Budget(2.0, 1e-5),
+            ledger=Ledger(1e-5, None),
+            noise=NoiseSource(1),
+            random=torch.Generator().manual_seed(2),
+            max_steps=1,
+        )
+        return DPSinkhorn(batch=6, perturb=perturb).prepare(problem).run().history
+
+    assert shown(torch.zeros(100, 1, 8, 8)) == shown(torch.rand(100, 1, 8, 8)) != []
 
 
 @pytest.mark.parametrize("debias", ["none", "semi", "full"])
