@@ -4,10 +4,10 @@
 
 Each line of the file is one worker: dpot commands separated by ';', run one after the other (without the word dpot;
 '#' begins a comment). Small trainings do not fill a GPU: with NVIDIA's MPS, which is started if it can be, several
-processes share it without taking turns. All write to --output-root. When the time is up the workers are stopped; what
-is finished is on record, what is not goes on from its checkpoint when the same batch is run again. Records and pictures
-are packed every minute, kept releases and the newest checkpoint of each training only with --checkpoints (they hold
-noise states: keep them private).
+processes share it without taking turns, and what the first line leaves idle the others get. All write to --output-root.
+When the time is up the workers are told to stop; what is finished is on record, what is not goes on from its checkpoint
+when the same batch is run again. Records and pictures are packed every minute, kept releases and the newest checkpoint
+of each training only with --checkpoints (they hold noise states: keep them private).
 """
 
 from __future__ import annotations
@@ -27,6 +27,7 @@ import time
 from pathlib import Path
 
 REPOSITORY = Path(__file__).resolve().parents[1]
+QUEUES = 32  # of the GPU, in all: a worker that finds none left says that it is out of memory
 STATE = (".safetensors", ".dpot", ".lock")  # releases, checkpoints, locks
 
 
@@ -57,8 +58,13 @@ def stop_mps() -> None:
 class Worker(threading.Thread):
     """One line of the file: its commands one after the other, with a log of their own."""
 
-    def __init__(self, number: int, line: str, root: Path, deadline: float) -> None:
+    def __init__(self, number: int, line: str, root: Path, deadline: float, queues: int) -> None:
         super().__init__(daemon=True)
+        self.environment = os.environ | {
+            "OMP_NUM_THREADS": "1",
+            "CUDA_DEVICE_MAX_CONNECTIONS": str(queues),
+            "CUDA_MPS_CLIENT_PRIORITY": str(min(number, 1)),
+        }
         self.commands = [shlex.split(part) for part in line.split(";") if part.strip()]
         self.log = root / f"worker-{number}.log"
         self.root, self.deadline = root, deadline
@@ -67,13 +73,14 @@ class Worker(threading.Thread):
 
     def run(self) -> None:
         """Until the commands or the time are at an end; a command that fails does not stop those after it."""
-        environment = os.environ | {"OMP_NUM_THREADS": "1"}
         with self.log.open("ab") as log:
             for command in self.commands:
                 if time.monotonic() > self.deadline:
                     return
                 call = [sys.executable, "-m", "dpot", *command, f"output_root={self.root}"]
-                self.process = subprocess.Popen(call, stdout=log, stderr=log, env=environment, start_new_session=True)
+                self.process = subprocess.Popen(
+                    call, stdout=log, stderr=log, env=self.environment, start_new_session=True
+                )
                 self.process.wait()
                 self.done += self.process.returncode == 0
 
@@ -116,7 +123,9 @@ def main() -> None:
     path = os.environ.get("PYTHONPATH")
     os.environ["PYTHONPATH"] = os.pathsep.join([str(REPOSITORY), *([path] if path else [])])
     with_mps = start_mps()
-    workers = [Worker(i, line, root, began + options.limit) for i, line in enumerate(filter(None, lines))]
+    lines = list(filter(None, lines))
+    queues = max(2, QUEUES // max(1, len(lines)))
+    workers = [Worker(i, line, root, began + options.limit, queues) for i, line in enumerate(lines)]
     for worker in workers:
         worker.start()
     packed = began

@@ -15,6 +15,7 @@ from collections.abc import Sequence
 from typing import Literal
 
 import torch
+import torch.nn.functional as F
 from torch import Tensor
 
 from dpot.errors import UsageError
@@ -178,8 +179,9 @@ class DPSinkhorn(Sinkhorn):
         return 2 * self.clip * rows
 
     def shown(self, loss: Tensor, images: Tensor) -> dict[str, Tensor]:
-        """How much generated images differ. The loss is computed on private records: it would be another release."""
-        return {"spread": images.detach().std(0, correction=0).mean()}
+        """How far a generated image is from the next. The loss is computed on private records: it would be released."""
+        made = images.detach()
+        return {"spread": F.mse_loss(made[1:], made[:-1])}
 
     def protect(self, images: Tensor, problem: Problem) -> Tensor:
         """Clip and noise the gradient that comes back to the images."""

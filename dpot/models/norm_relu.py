@@ -70,9 +70,9 @@ class _NormReLU(torch.autograd.Function):
         if ctx.rows < 2:
             raise ValueError(f"a batch norm needs more than one value per channel in training, got {tuple(x.shape)}")
         every, some, steps = _grids(ctx.rows, x.shape[1])
-        partial = x.new_empty(some[0], 2 * x.shape[1], dtype=torch.float32)
+        partial = x.new_empty(2 * x.shape[1], some[0], dtype=torch.float32)
         sums_kernel[some](x, partial, ctx.rows, steps, CHANNELS=x.shape[1], **TILE)
-        sums, y = partial.sum(0), torch.empty_like(x)
+        sums, y = partial.sum(1), torch.empty_like(x)
         norm_relu_kernel[every](
             x, y, sums, weight, bias, *moved, ctx.rows, eps, momentum, leak, CHANNELS=x.shape[1], **TILE
         )
@@ -90,11 +90,11 @@ class _NormReLU(torch.autograd.Function):
             return beside, *(None,) * 8
         channels = x.shape[1]
         every, some, steps = _grids(ctx.rows, channels)
-        partial = x.new_empty(some[0], 2 * channels, dtype=torch.float32)
+        partial = x.new_empty(2 * channels, some[0], dtype=torch.float32)
         slope_sums_kernel[some](
             x, slope, sums, weight, bias, partial, ctx.rows, ctx.eps, ctx.leak, steps, CHANNELS=channels, **TILE
         )
-        of_both, found = partial.sum(0), torch.empty_like(x)
+        of_both, found = partial.sum(1), torch.empty_like(x)
         norm_relu_slope_kernel[every](
             x, slope, found if beside is None else beside, found, sums, of_both, weight, bias, ctx.rows, ctx.eps,
             ctx.leak, CHANNELS=channels, BESIDE=beside is not None, **TILE,

@@ -40,7 +40,7 @@ def sums_kernel(
     x, partial, rows, steps,
     CHANNELS: tl.constexpr, BLOCK: tl.constexpr, BLOCK_C: tl.constexpr,
 ):  # fmt: skip
-    """partial[p] = Σ d and Σ d² over every p-th block of pixels, d the distance from the first pixel of all."""
+    """partial[:, p] = Σ d and Σ d² over every p-th block of pixels, d the distance from the first pixel of all."""
     program, programs = tl.program_id(0), tl.num_programs(0)
     total = tl.zeros((BLOCK, BLOCK_C), tl.float32)
     squares = tl.zeros((BLOCK, BLOCK_C), tl.float32)
@@ -56,10 +56,12 @@ def sums_kernel(
 
 @triton.jit
 def _keep(partial, first, second, CHANNELS: tl.constexpr, BLOCK_C: tl.constexpr):
+    """What the programs found for a channel lies side by side: it is added up faster than a column is."""
     channel = tl.program_id(1) * BLOCK_C + tl.arange(0, BLOCK_C)
-    out = partial + tl.program_id(0) * (2 * CHANNELS) + channel
+    programs = tl.num_programs(0)
+    out = partial + channel * programs + tl.program_id(0)
     tl.store(out, tl.sum(first, axis=0), mask=channel < CHANNELS)
-    tl.store(out + CHANNELS, tl.sum(second, axis=0), mask=channel < CHANNELS)
+    tl.store(out + CHANNELS * programs, tl.sum(second, axis=0), mask=channel < CHANNELS)
 
 
 @triton.jit
@@ -99,7 +101,7 @@ def slope_sums_kernel(
     x, slope, sums, weight, bias, partial, rows, eps, leak, steps,
     CHANNELS: tl.constexpr, BLOCK: tl.constexpr, BLOCK_C: tl.constexpr,
 ):  # fmt: skip
-    """partial[p] = Σ slope and Σ slope·normalised over every p-th block of pixels: the gradients of bias and weight."""
+    """partial[:, p] = Σ slope and Σ slope·normalised over every p-th block of pixels: gradients of bias and weight."""
     program, programs = tl.program_id(0), tl.num_programs(0)
     channel = tl.program_id(1) * BLOCK_C + tl.arange(0, BLOCK_C)
     mean, _, inverse, scale, offset = _norm(x, sums, weight, bias, channel, rows, eps, CHANNELS)

@@ -235,7 +235,7 @@ class Engine:
             try:
                 self._before(n)
             except Exception:
-                self._save()
+                self.keep()
                 raise
         for period, action in self._every.items():
             if self.step % period == 0:
@@ -260,8 +260,7 @@ class Engine:
         self._pace = max(1, min(self._pace * CHUNK_GROWTH, int(speed * CHUNK_SECONDS)))
         policy = self._checkpoints.policy if self._checkpoints is not None else None
         if policy and (now - self._saved_at >= policy.every_seconds or self.step == self.steps):
-            self._save()
-            self._saved_at = time.monotonic()
+            self.keep()
         if self._line is not None:
             latest = rows[-1].tolist()
             self._line.update(self.step, dict(zip(self._names, latest, strict=True)))
@@ -292,7 +291,8 @@ class Engine:
             f" or the noise{kept}"
         )
 
-    def _save(self) -> None:
+    def keep(self) -> None:
+        """Write a checkpoint, if there is a place for it."""
         if self._checkpoints is None:
             return
         state = {
@@ -311,6 +311,7 @@ class Engine:
             "extra": {name: holder.state_dict() for name, holder in self._extra.items()},
         }
         self._checkpoints.save(self.step, state)
+        self._saved_at = time.monotonic()
 
     @torch.no_grad()
     def _restore(self, state: Mapping[str, Any]) -> None:

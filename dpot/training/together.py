@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import contextlib
+import signal
+import threading
+from collections.abc import Iterator, Sequence
 
 import torch
 
@@ -17,7 +20,8 @@ def train_together(jobs: Sequence[Engine]) -> list[Outcome]:
     On CUDA the steps of each job are captured into graphs of its own, on a stream of its own, so that the
     kernels of small models, which do not fill a GPU, run beside each other; memory is the sum of the jobs'.
     On a CPU the jobs take turns, a chunk at a time. The first job that fails ends the training of all;
-    their checkpoints stay, and the same call goes on from there.
+    their checkpoints stay, and the same call goes on from there. SIGTERM, by which schedulers end a process, ends it
+    once the chunk at hand is done and kept.
     """
     _check(jobs)
     runner: Runner | None = None
@@ -25,23 +29,42 @@ def train_together(jobs: Sequence[Engine]) -> list[Outcome]:
         for job in jobs:
             job.prepare()
         active = [job for job in jobs if job.step < job.steps]
-        while active:
-            n = min(job.room() for job in active)
-            for job in active:
-                job.open(n)
-            if runner is None:  # only now: the first step, which warm-up runs, has been charged
-                runner = choose(active[0].mode, active)
+        with _told_to_stop() as told:
+            while active:
+                n = min(job.room() for job in active)
                 for job in active:
-                    job.outcome.mode, job.outcome.reason = runner.mode, runner.reason
-            runner.run(n)
-            for job in active:
-                job.close(n)
-            left = [job for job in active if job.step < job.steps]
-            if len(left) < len(active):
-                runner, active = None, left
+                    job.open(n)
+                if runner is None:  # only now: the first step, which warm-up runs, has been charged
+                    runner = choose(active[0].mode, active)
+                    for job in active:
+                        job.outcome.mode, job.outcome.reason = runner.mode, runner.reason
+                runner.run(n)
+                for job in active:
+                    job.close(n)
+                if told.is_set():
+                    for job in active:
+                        job.keep()
+                    raise SystemExit(128 + signal.SIGTERM)
+                left = [job for job in active if job.step < job.steps]
+                if len(left) < len(active):
+                    runner, active = None, left
     finally:
         outcomes = [job.finish() for job in jobs]
     return outcomes
+
+
+@contextlib.contextmanager
+def _told_to_stop() -> Iterator[threading.Event]:
+    """Set once SIGTERM has come, which does not end what is inside."""
+    told = threading.Event()
+    if threading.current_thread() is not threading.main_thread():  # signals are for that one
+        yield told
+        return
+    before = signal.signal(signal.SIGTERM, lambda *_: told.set())
+    try:
+        yield told
+    finally:
+        signal.signal(signal.SIGTERM, before or signal.SIG_DFL)
 
 
 def _check(jobs: Sequence[Engine]) -> None:

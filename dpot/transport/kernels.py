@@ -19,7 +19,8 @@ from dpot.transport.solvers import Potentials, device_constants
 
 SINKHORN_LIMIT = 256  # points a side; above, the twin's large matrix operations fill the GPU by themselves
 TILE = 8192  # entries of the cost matrix that 16 warps hold in registers (compiled for sm_90: 126 of 128, no spill)
-POINTS = {"BLOCK_I": 16, "BLOCK_J": 16, "BLOCK_D": 32, "num_warps": 8}  # of a tile of costs, and of gradients
+ENTRIES = 512  # of them, that a warp holds
+POINTS = {"BLOCK_I": 8, "BLOCK_J": 16, "BLOCK_D": 64, "num_warps": 4}  # of a tile of costs, and of gradients
 SORT_LIMIT = 512  # points a row; a bitonic network needs log² n rounds, and at 1000 a radix sort wins on an H200
 
 
@@ -68,7 +69,7 @@ def annealed_potentials(
     )  # fmt: skip
     rows, columns = _block(n), _block(m)
     if rows * columns <= TILE:
-        warps = max(4, rows * columns // 512)
+        warps = max(4, rows * columns // ENTRIES)
         annealed_resident_kernel[batch,](*arguments, rows, columns, num_warps=warps)
     else:
         f_before.zero_()  # from where it starts

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import copy
 import math
+import os
+import signal
 import sys
 from collections.abc import Callable, Iterable
 from pathlib import Path
@@ -110,6 +112,22 @@ def test_a_refused_chunk_does_not_run_and_what_was_done_is_kept(tmp_path: Path) 
     uninterrupted = Toy()
     uninterrupted.engine.run()
     assert differing(again.state(), uninterrupted.state()) == []
+
+
+def test_a_training_told_to_stop_keeps_what_it_has_done(tmp_path: Path) -> None:
+    both = [Toy(seed, checkpoint=CheckpointPolicy(tmp_path / str(seed), every_seconds=1e9)) for seed in (0, 1)]
+    both[0].engine._every[20] = lambda step: os.kill(os.getpid(), signal.SIGTERM) if step == 20 else None
+    before = signal.getsignal(signal.SIGTERM)
+    with pytest.raises(SystemExit) as stopped:
+        train_together([toy.engine for toy in both])
+    assert stopped.value.code == 143
+    assert signal.getsignal(signal.SIGTERM) == before
+    assert 20 < both[0].engine.step == both[1].engine.step < 60
+    for seed, toy in enumerate(both):
+        again, uninterrupted = Toy(seed, checkpoint=CheckpointPolicy(tmp_path / str(seed))), Toy(seed)
+        assert again.engine.run().resumed_at == toy.engine.step
+        uninterrupted.engine.run()
+        assert differing(again.state(), uninterrupted.state()) == []
 
 
 def test_a_loss_that_is_no_number_names_its_step_and_the_way_out(tmp_path: Path) -> None:
