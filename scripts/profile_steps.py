@@ -21,7 +21,7 @@ from count_operations import engines, generation_problem
 from torch import Tensor
 from torch.profiler import ProfilerActivity, profile
 
-from dpot.evaluation.downstream import Kind, sinkhorn_network
+from dpot.evaluation.downstream import Kind, dp_sinkhorn_network
 from dpot.evaluation.stepping import Epochs, Fit, side_by_side
 from dpot.methods.sketch import Sketch
 from dpot.models.sketch_dcgan import SketchDCGAN
@@ -30,7 +30,7 @@ from dpot.training.together import train_together
 
 WARM_UP, PROFILED = 5, 24
 FIT_STEPS = 40  # of the fits before the one that is looked at
-JUDGED, JUDGED_BATCH = 54_000, 128  # synthetic images a classifier is trained on, and of a step
+JUDGED, JUDGED_BATCH = 54_000, 512  # synthetic images a classifier is trained on, and of a step
 
 
 class Caught(Exception):
@@ -115,7 +115,7 @@ def steps_per_second(make: Callable[[], Engine], together: int, seconds: float) 
 def judged(kind: Kind, x: Tensor, number: int) -> Iterator[Fit[float]]:
     """A classifier's epochs, without end; the first holds its captures."""
     y = torch.arange(len(x), device=x.device) % 10
-    network, optimiser, _ = sinkhorn_network(kind, 784, (1, 28, 28), 10, x.device)
+    network, optimiser, _ = dp_sinkhorn_network(kind, 784, (1, 28, 28), 10, x.device)
 
     def loss(chosen: Tensor) -> Tensor:
         return F.cross_entropy(network(x.index_select(0, chosen)), y.index_select(0, chosen))

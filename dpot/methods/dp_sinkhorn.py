@@ -1,17 +1,19 @@
 """DP-Sinkhorn: a generator trained on the noisy image gradient of a Sinkhorn loss (Cao et al., NeurIPS 2021).
 
 Each step draws a Poisson batch Y of private images, generates X, and takes the semi-debiased loss
-2·W(X, Y) − W(X, X'). Only the gradient of 2·W(X, Y) with respect to the generated images touches private data: it is
-clipped and noised before it reaches the generator. W(X, X') needs no protection.
+2·W(X, Y) − W(X, X'), X' being X with some rows generated afresh. Its gradient at X, of both terms, is clipped and
+noised before it reaches the generator. That at the fresh rows touches no private record; it is clipped alike, without
+noise. Were −W(X, X') left out of the clipping, which privacy would allow, it would outweigh what is clipped, and drive
+the images apart until every pixel is black or white.
 
 Where paper and code differ, the choice has a name: clip = "row" (paper: sensitivity 2C√n) or "block" (code: 2C);
-the noise is always noise_multiplier × sensitivity.
+the noise is always noise_multiplier × sensitivity. debias = "none" is the Sinkhorn divergence, X' = X: so the code runs
+without its switch for debiasing, and on CelebA.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
 from typing import Literal
 
 import torch
@@ -26,9 +28,9 @@ from dpot.ranges import Count, Fraction, NonNegative, Positive
 from dpot.training.backward import weighted_backward
 from dpot.training.engine import Engine
 from dpot.training.samplers import FixedSize, Poisson, Sampler
-from dpot.training.sanitise import sanitise_images, sanitise_parameters
+from dpot.training.sanitise import clip_images, sanitise_images, sanitise_parameters
 from dpot.training.streams import SideStream
-from dpot.transport.sinkhorn import annealed_temperatures, fresh_rows, joint_points, protected_debiased, sinkhorn_cost
+from dpot.transport.sinkhorn import annealed_temperatures, fresh_rows, joint_points, padded_debiased
 
 OPTIMIZERS = {"adam": torch.optim.Adam, "rmsprop": torch.optim.RMSprop, "sgd": torch.optim.SGD}
 
@@ -59,7 +61,7 @@ class Sinkhorn(Method):
     ) -> None:
         """From `clip` to `noise_multiplier`: how the private variant sanitises; null noise is calibrated."""
         self.optimizer = optimizer
-        self.batch, self.steps, self.l1, self.l2, self.debias = batch, steps, l1, l2, debias
+        self.batch, self.steps, self.l1, self.l2 = batch, steps, l1, l2
         self.learning_rate, self.weight_decay, self.label_weight = learning_rate, weight_decay, label_weight
         self.fraction = {"none": 0.0, "semi": fraction, "full": 1.0}[debias]
         self.blur, self.power = blur, power
@@ -78,7 +80,7 @@ class Sinkhorn(Method):
         diameter = math.sqrt(4 * pixels + problem.classes * self.label_weight**2)
         schedule = annealed_temperatures(diameter, self.blur, self.power)
         sampler, event = self._mechanism(problem, steps)
-        renewed = 0 if self.debias == "none" else fresh_rows(self.batch, self.fraction)
+        renewed = fresh_rows(self.batch, self.fraction)
         # Adam with its weight decay in the gradient, as published; the others are for Figure 4a
         optimizer = OPTIMIZERS[self.optimizer](
             model.parameters(), lr=problem.rate(self.learning_rate, self.steps), weight_decay=self.weight_decay
@@ -98,14 +100,11 @@ class Sinkhorn(Method):
                 if drawn.mask is not None:  # those that count come first: their number tells the weights
                     weights = uniform, logs.index_select(0, drawn.mask.sum(0, keepdim=True))[0]
             labels = torch.randint(problem.classes, (self.batch,), generator=random, device=device)
-            # of X twice, once behind the protection, and of the fresh rows, which reuse the labels of the first ones
-            labels = torch.cat([labels, labels, labels[:renewed]])
-            images = model(model.code(self.batch + renewed, random, device), labels[self.batch :])
-            x, fresh = images.split([self.batch, renewed])
-            both = torch.cat([self.protect(x, problem), x, fresh])
-            points = joint_points(both, labels, problem.classes, self.label_weight)
+            labels = torch.cat([labels, labels[:renewed]])  # the fresh rows reuse those of the first ones
+            images = model(model.code(self.batch + renewed, random, device), labels)
+            points = joint_points(self.protect(images, problem), labels, problem.classes, self.label_weight)
             side.join()
-            loss = self.loss(points, real, schedule, padding, weights)
+            loss = padded_debiased(points, self.batch, real, schedule, self.l2, self.l1, padding, weights)
             backward(loss)
             self.protect_parameters(model, problem)
             optimizer.step()
@@ -117,23 +116,6 @@ class Sinkhorn(Method):
             optimizer=optimizer,
             before=problem.charging(event, "dpot/methods/dp_sinkhorn.py", sampler.name, steps),
         )
-
-    def loss(
-        self,
-        points: Tensor,
-        real: Tensor,
-        schedule: Sequence[float],
-        padding: Tensor,
-        weights: tuple[Tensor, Tensor] | None,
-    ) -> Tensor:
-        """2·W(X, Y), less W(X, X') if debiased.
-
-        points: X behind its protection, X itself, the fresh rows. weights: logarithms, of X twice, and of Y and X'.
-        """
-        if self.debias == "none":
-            own = None if weights is None else weights[1][0].exp()
-            return 2 * sinkhorn_cost(points[: self.batch], real, schedule, self.l2, self.l1, y_weights=own)
-        return protected_debiased(points, self.batch, real, schedule, self.l2, self.l1, padding, weights)
 
     def shown(self, loss: Tensor, images: Tensor) -> dict[str, Tensor]:
         """What a step puts on the progress line and on record."""
@@ -184,11 +166,13 @@ class DPSinkhorn(Sinkhorn):
         return {"spread": F.mse_loss(made[1:], made[:-1])}
 
     def protect(self, images: Tensor, problem: Problem) -> Tensor:
-        """Clip and noise the gradient that comes back to the images."""
+        """Clip and noise the gradient that comes back to the batch, clip that of the rows behind it."""
         if self.perturb == "parameters":
             return images
+        x, fresh = images[: self.batch], images[self.batch :]
         std = self.multiplier * self.sensitivity
-        return sanitise_images(images, self.clip, std, problem.noise.generator, self.clip_per)
+        x = sanitise_images(x, self.clip, std, problem.noise.generator, self.clip_per)
+        return torch.cat([x, clip_images(fresh, self.clip, self.clip_per)]) if len(fresh) else x
 
     def protect_parameters(self, model: torch.nn.Module, problem: Problem) -> None:
         """Clip and noise the gradient of the weights."""

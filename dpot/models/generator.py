@@ -62,6 +62,7 @@ def synthesize(
         for module in model.modules():
             if isinstance(module, nn.modules.batchnorm._BatchNorm):
                 module.training, module.track_running_stats = True, False
+        chunk = min(chunk, 500)  # as many as DP-Sinkhorn's code draws at once
     labels = torch.arange(count, device=device) % model.classes
     low, high = model.pixel_range
     try:

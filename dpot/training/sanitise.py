@@ -65,7 +65,9 @@ def clip_block(block: Tensor, clip: Positive) -> Tensor:
 
 
 def gaussian(like: Tensor, std: NonNegative, generator: torch.Generator) -> Tensor:
-    """Noise N(0, std²) of the shape and kind of `like`, from `generator`."""
+    """Noise N(0, std²) of the shape and kind of `like`, from `generator`; none is drawn for std = 0."""
+    if std == 0:
+        return torch.zeros_like(like, memory_format=torch.contiguous_format)
     return torch.empty_like(like, memory_format=torch.contiguous_format).normal_(0.0, std, generator=generator)
 
 
@@ -133,6 +135,14 @@ def sanitise_images(
         raise UsageError(f"per must be 'row' or 'block', not {per!r}")
     sanitised: Tensor = _Sanitise.apply(images, clip, std, generator, per)
     return sanitised
+
+
+def clip_images(images: Tensor, clip: Positive, per: Literal["row", "block"] = "row") -> Tensor:
+    """The same images, whose gradient arrives clipped, as that of `sanitise_images`, and without noise.
+
+    For a gradient that depends on no private record, beside one that does: what both add up to keeps its balance.
+    """
+    return sanitise_images(images, clip, 0.0, torch.Generator(images.device), per)
 
 
 @torch.no_grad()

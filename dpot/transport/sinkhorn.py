@@ -147,7 +147,7 @@ def semi_debiased_sinkhorn(
     return _combine(((generated, real, 2.0), (generated, partner, -1.0)), schedule, l2, l1)
 
 
-def protected_debiased(
+def padded_debiased(
     points: Tensor,
     count: int,
     real: Tensor,
@@ -157,16 +157,16 @@ def protected_debiased(
     padding: Tensor | None = None,
     log_weights: tuple[Tensor, Tensor] | None = None,
 ) -> Tensor:
-    """2·W_ε(P, Y) - W_ε(X, X') as `semi_debiased_sinkhorn` has it, both problems solved together, annealed.
+    """2·W_ε(X, Y) - W_ε(X, X') as `semi_debiased_sinkhorn` has it, both problems solved together, annealed.
 
-    points: P, that is X behind what sanitises its gradient, X itself (`count` rows each), the fresh rows. X' is the
-    last `count` of them. padding: rows that bring X' to the size of Y. log_weights: of the left points of both
-    problems, (2, count), and of Y and X', (2, rows of Y), normalised; needed where there is padding, whose weight is 0.
+    points: X, that is `count` rows, and the fresh rows; X' is the last `count` of them. padding: rows that bring X' to
+    the size of Y. log_weights: of X in both problems, (2, count), and of Y and X', (2, rows of Y), normalised; needed
+    where there is padding, whose weight is 0.
     """
     extra = 0 if padding is None else len(padding)
     if len(real) != count + extra or (extra and log_weights is None):
         raise UsageError(f"{len(real)} real rows: give {len(real) - count} rows of padding, and weights")
-    loss: Tensor = _ProtectedDebiased.apply(points, count, real, padding, log_weights, schedule, float(l2), float(l1))
+    loss: Tensor = _PaddedDebiased.apply(points, count, real, padding, log_weights, schedule, float(l2), float(l1))
     return loss
 
 
@@ -223,7 +223,7 @@ class _EnvelopeCost(torch.autograd.Function):
         return grad_x, grad_y, *(None,) * 6
 
 
-class _ProtectedDebiased(torch.autograd.Function):
+class _PaddedDebiased(torch.autograd.Function):
     """Backward asks for the gradients that are used: of the left points, and of X' alone of the right ones."""
 
     @staticmethod
@@ -238,7 +238,7 @@ class _ProtectedDebiased(torch.autograd.Function):
         l2: float,
         l1: float,
     ) -> Tensor:
-        x = points[: 2 * count].view(2, count, -1)
+        x = points[:count].expand(2, count, -1)
         right = [real, points[-count:]] if padding is None else [real, points[-count:], padding]
         y = torch.cat(right).view(2, len(real), -1)
         ways = kernels if kernels.fits_sinkhorn(x, y) else solvers
@@ -246,14 +246,14 @@ class _ProtectedDebiased(torch.autograd.Function):
         log_a, log_b = log_weights or (None, None)
         value, *potentials = ways.annealed_potentials(cost, schedule, log_a, log_b)
         ctx.save_for_backward(x, y, log_a, log_b, cost, *potentials)
-        ctx.ways, ctx.constants, ctx.renewed = ways, (schedule[-1], l2, l1), len(points) - 2 * count
+        ctx.ways, ctx.constants, ctx.renewed = ways, (schedule[-1], l2, l1), len(points) - count
         return value @ _twice_less_once(x)
 
     @staticmethod
     @once_differentiable
     def backward(ctx: Any, slope: Tensor) -> tuple[Tensor | None, ...]:
         x, y, log_a, log_b, cost, f_before, g_before, f, g = ctx.saved_tensors
-        (_, count, width), slopes = x.shape, slope * _twice_less_once(x)
+        count, slopes = x.shape[1], slope * _twice_less_once(x)
         left = ctx.ways.envelope_gradient(x, y, cost, f, g_before, *ctx.constants, log_a, log_b, slopes)
         again = slice(1, None), slice(None, count)  # X' in its problem
         own = None if log_a is None else log_a[1:]
@@ -262,8 +262,8 @@ class _ProtectedDebiased(torch.autograd.Function):
             y[again], x[1:], cost.mT[again], g[again], f_before[1:], *ctx.constants, others, own, slopes[1:]
         )[0]
         kept = count - ctx.renewed  # rows of X that X' begins with
-        gradient = torch.cat([left.view(-1, width), right[kept:]])
-        gradient[count + ctx.renewed : 2 * count].add_(right[:kept])
+        gradient = torch.cat([left[0] + left[1], right[kept:]])
+        gradient[ctx.renewed : count].add_(right[:kept])
         return gradient, *(None,) * 7
 
 

@@ -79,7 +79,7 @@ def test_perceptron_is_as_good_as_scikit_learns(digits):
     assert ours_score == pytest.approx(reference.score(x[1200:].numpy(), y[1200:].numpy()), abs=0.02)
 
 
-@pytest.mark.parametrize("protocol", ["merf", "sinkhorn"])
+@pytest.mark.parametrize("protocol", ["merf", "sinkhorn", "dp_sinkhorn"])
 def test_real_data_are_learned_and_shuffled_labels_are_not(digits, protocol):
     x, y = digits
     images = x.view(-1, 1, 8, 8)
@@ -100,6 +100,20 @@ def test_cnn_learns(digits):
     images = x.view(-1, 1, 8, 8)
     downstream = Downstream(protocol="gs_wgan", kinds=["cnn"], samples=600, passes=1)
     assert downstream.evaluate(lambda n: (images[:n], y[:n]), images[1200:], y[1200:], 10, seed=0)["cnn"][0] > 60
+
+
+def test_the_cnn_of_dp_sinkhorns_code_has_its_number_of_weights():
+    assert sum(p.numel() for p in classifiers.ThreeConvolutions((1, 28, 28), 10).parameters()) == 241_546
+    assert classifiers.ThreeConvolutions((3, 32, 32), 2)[1][11].in_features == 2048
+
+
+def test_dp_sinkhorns_classifiers_see_black_as_minus_one():
+    seen = []
+    downstream = Downstream(protocol="dp_sinkhorn", kinds=["mlp"], samples=40, passes=1)
+    downstream._fit = lambda kind, x, *_: seen.append(x)
+    images = torch.rand(40, 1, 2, 2).round()
+    list(downstream.exams(lambda n: (images, torch.zeros(n)), images, torch.zeros(40), 2, 0))
+    assert set(seen[0].unique().tolist()) == {-1.0, 1.0}
 
 
 def test_sklearn_backend_refuses_what_it_cannot_do():
@@ -139,10 +153,11 @@ def test_a_pooled_convolution_is_the_layers_it_stands_for(side):
 
 @pytest.mark.gpu
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device")
-def test_the_cnn_on_a_gpu_is_the_one_in_double_precision(monkeypatch):
+@pytest.mark.parametrize("network", [classifiers.SmallCNN, classifiers.ThreeConvolutions])
+def test_the_cnn_on_a_gpu_is_the_one_in_double_precision(network, monkeypatch):
     monkeypatch.setattr(torch.backends.cudnn, "allow_tf32", False)
     torch.manual_seed(0)
-    there, here = classifiers.SmallCNN((1, 28, 28), 10).cuda().eval(), classifiers.SmallCNN((1, 28, 28), 10).eval()
+    there, here = network((1, 28, 28), 10).cuda().eval(), network((1, 28, 28), 10).eval()
     here.load_state_dict(there.state_dict())
     here.double()
     x, y = torch.rand(128, 784), torch.arange(128) % 10

@@ -1,6 +1,7 @@
 """Private labels, comparison spaces and real data: against what they claim."""
 
 from pathlib import Path
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -10,7 +11,7 @@ from hypothesis import strategies as st
 from scipy.optimize import linear_sum_assignment
 
 from dpot.methods.base import Problem
-from dpot.methods.dp_sinkhorn import DPSinkhorn, Sinkhorn, _log_weights
+from dpot.methods.dp_sinkhorn import DPSinkhorn, _log_weights
 from dpot.methods.dp_swd import DPSWD, SWD, _Slots
 from dpot.methods.real_data import RealData
 from dpot.models.comparison import RandomEncoder
@@ -19,7 +20,7 @@ from dpot.models.sinkhorn_dcgan import SinkhornDCGAN
 from dpot.privacy.budget import Budget
 from dpot.privacy.ledger import Ledger
 from dpot.privacy.noise import NoiseSource
-from dpot.transport.sinkhorn import annealed_temperatures, sinkhorn_cost
+from dpot.transport.sinkhorn import annealed_temperatures, padded_debiased, sinkhorn_cost
 
 CLASSES, PIXELS = 3, 16
 
@@ -166,11 +167,9 @@ def test_before_the_first_noisy_gradient_dp_sinkhorn_shows_nothing_of_the_record
     assert shown(torch.zeros(100, 1, 8, 8)) == shown(torch.rand(100, 1, 8, 8)) != []
 
 
-@pytest.mark.parametrize("debias", ["none", "semi", "full"])
-def test_sinkhorns_loss_is_twice_the_distance_to_the_data_less_that_among_generated_rows(debias):
+@pytest.mark.parametrize("renewed", [0, 3, 6])
+def test_the_padded_loss_is_twice_the_distance_to_the_data_less_that_among_generated_rows(renewed):
     n, room, d = 6, 9, 5
-    method = Sinkhorn(batch=n, debias=debias, fraction=0.5)
-    renewed = {"none": 0, "semi": 3, "full": 6}[debias]
     random = torch.Generator().manual_seed(1)
     made = torch.rand(n + renewed, d, generator=random, dtype=torch.float64)
     drawn = torch.rand(room, d, generator=random, dtype=torch.float64)
@@ -178,17 +177,28 @@ def test_sinkhorns_loss_is_twice_the_distance_to_the_data_less_that_among_genera
     counted = torch.stack([present, torch.arange(room) < n]).double()
     weights = torch.full((2, n), 1 / n, dtype=torch.float64).log(), (counted / counted.sum(1, keepdim=True)).log()
     schedule = annealed_temperatures(3.0, 0.5)
-    points = torch.cat([made[:n], made]).requires_grad_()
-    loss = method.loss(points, drawn, schedule, torch.zeros(room - n, d, dtype=torch.float64), weights)
-    x, again = made[:n].clone().requires_grad_(), made.clone().requires_grad_()
-    expected = 2 * sinkhorn_cost(x, drawn[present], schedule, l1=1.0)
-    if debias != "none":
-        expected = expected - sinkhorn_cost(again[:n], again[renewed:], schedule, l1=1.0)
+    points, again = made.clone().requires_grad_(), made.clone().requires_grad_()
+    padding = torch.zeros(room - n, d, dtype=torch.float64)
+    loss = padded_debiased(points, n, drawn, schedule, 1.0, 1.0, padding, weights)
+    expected = 2 * sinkhorn_cost(again[:n], drawn[present], schedule, l1=1.0)
+    expected = expected - sinkhorn_cost(again[:n], again[renewed:], schedule, l1=1.0)
     torch.testing.assert_close(loss, expected)
-    (slope,) = torch.autograd.grad(loss, points)
+    loss.backward()
     expected.backward()
-    torch.testing.assert_close(slope[:n], x.grad)
-    torch.testing.assert_close(slope[n:], torch.zeros_like(again) if again.grad is None else again.grad)
+    torch.testing.assert_close(points.grad, again.grad)
+
+
+@pytest.mark.parametrize("per", ["block", "row"])
+def test_dp_sinkhorn_clips_the_gradient_of_its_whole_loss_at_the_batch_and_at_the_fresh_rows(per):
+    method = DPSinkhorn(batch=4, clip=0.5, clip_per=per)
+    method.multiplier = 1e-9
+    images = torch.rand(6, 1, 2, 2, requires_grad=True)
+    problem = SimpleNamespace(noise=NoiseSource(1))
+    slope = torch.randn(6, 1, 2, 2)
+    (method.protect(images, problem) * slope).sum().backward()
+    parts = [slope[:4], slope[4:]] if per == "block" else list(slope.split(1))
+    expected = torch.cat([part * min(1.0, 0.5 / float(part.norm())) for part in parts])
+    torch.testing.assert_close(images.grad, expected, rtol=1e-5, atol=1e-6)
 
 
 def test_steps_of_dp_sinkhorn_by_kernels_are_those_without_in_tritons_interpreter(interpreted):
