@@ -64,7 +64,7 @@ def clip_block(block: Tensor, clip: Positive) -> Tensor:
     return clip_rows(block.unsqueeze(0), clip).squeeze(0)
 
 
-def gaussian(like: Tensor, std: NonNegative, generator: torch.Generator) -> Tensor:
+def gaussian(like: Tensor, std: NonNegative, generator: torch.Generator | None) -> Tensor:
     """Noise N(0, std²) of the shape and kind of `like`, from `generator`; none is drawn for std = 0."""
     if std == 0:
         return torch.zeros_like(like, memory_format=torch.contiguous_format)
@@ -75,7 +75,7 @@ class _Sanitise(torch.autograd.Function):
     """The identity forwards; backwards, the gradient clipped and noised."""
 
     @staticmethod
-    def forward(ctx: Any, images: Tensor, clip: float, std: float, generator: torch.Generator, per: str) -> Tensor:
+    def forward(ctx: Any, images: Tensor, clip: float, std: float, generator: torch.Generator | None, per: str) -> Tensor:
         ctx.clip, ctx.std, ctx.generator, ctx.per = clip, std, generator, per
         return images.view_as(images)
 
@@ -142,7 +142,8 @@ def clip_images(images: Tensor, clip: Positive, per: Literal["row", "block"] = "
 
     For a gradient that depends on no private record, beside one that does: what both add up to keeps its balance.
     """
-    return sanitise_images(images, clip, 0.0, torch.Generator(images.device), per)
+    clipped: Tensor = _Sanitise.apply(images, clip, 0.0, None, per)
+    return clipped
 
 
 @torch.no_grad()

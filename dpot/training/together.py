@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import logging
 import signal
 import threading
 from collections.abc import Iterator, Sequence
@@ -12,6 +13,8 @@ import torch
 from dpot.errors import UsageError
 from dpot.training.capture import Runner, choose
 from dpot.training.engine import Engine, Outcome
+
+log = logging.getLogger(__name__)
 
 
 def train_together(jobs: Sequence[Engine]) -> list[Outcome]:
@@ -36,6 +39,8 @@ def train_together(jobs: Sequence[Engine]) -> list[Outcome]:
                     job.open(n)
                 if runner is None:  # only now: the first step, which warm-up runs, has been charged
                     runner = choose(active[0].mode, active)
+                    if (runner.mode, active[0].mode, active[0].device.type) == ("eager", "auto", "cuda"):
+                        log.warning("%s: many times slower than it could be, %s", active[0].name, runner.reason)
                     for job in active:
                         job.outcome.mode, job.outcome.reason = runner.mode, runner.reason
                 runner.run(n)

@@ -167,6 +167,26 @@ def test_before_the_first_noisy_gradient_dp_sinkhorn_shows_nothing_of_the_record
     assert shown(torch.zeros(100, 1, 8, 8)) == shown(torch.rand(100, 1, 8, 8)) != []
 
 
+@pytest.mark.gpu
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device")
+@pytest.mark.parametrize("settings", [{}, {"debias": "none"}, {"perturb": "parameters"}, {"clip_per": "row"}])
+def test_on_a_gpu_dp_sinkhorns_steps_are_captured(settings):
+    device = torch.device("cuda:0")
+    problem = Problem(
+        images=torch.rand(100, 1, 8, 8, device=device),
+        labels=torch.arange(100, device=device) % 2,
+        classes=2,
+        generator=SinkhornDCGAN(2, (1, 8, 8), width=4).to(device),
+        budget=Budget(2.0, 1e-5),
+        ledger=Ledger(1e-5, None),
+        noise=NoiseSource(1, device=device),
+        random=torch.Generator(device).manual_seed(2),
+        max_steps=20,
+    )
+    outcome = DPSinkhorn(batch=6, **settings).prepare(problem).run()
+    assert (outcome.mode, outcome.reason) == ("graph", "captured on CUDA")
+
+
 @pytest.mark.parametrize("renewed", [0, 3, 6])
 def test_the_padded_loss_is_twice_the_distance_to_the_data_less_that_among_generated_rows(renewed):
     n, room, d = 6, 9, 5
