@@ -75,7 +75,9 @@ class _Sanitise(torch.autograd.Function):
     """The identity forwards; backwards, the gradient clipped and noised."""
 
     @staticmethod
-    def forward(ctx: Any, images: Tensor, clip: float, std: float, generator: torch.Generator | None, per: str) -> Tensor:
+    def forward(
+        ctx: Any, images: Tensor, clip: float, std: float, generator: torch.Generator | None, per: str
+    ) -> Tensor:
         ctx.clip, ctx.std, ctx.generator, ctx.per = clip, std, generator, per
         return images.view_as(images)
 
