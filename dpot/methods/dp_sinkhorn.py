@@ -28,7 +28,7 @@ from dpot.ranges import Count, Fraction, NonNegative, Positive
 from dpot.training.backward import weighted_backward
 from dpot.training.engine import Engine
 from dpot.training.samplers import FixedSize, Poisson, Sampler
-from dpot.training.sanitise import clip_images, sanitise_images, sanitise_parameters
+from dpot.training.sanitise import sanitise_images, sanitise_parameters
 from dpot.training.streams import SideStream
 from dpot.transport.sinkhorn import annealed_temperatures, fresh_rows, joint_points, padded_debiased
 
@@ -43,7 +43,7 @@ class Sinkhorn(Method):
     def __init__(
         self,
         batch: Count = 50,
-        steps: Count = 600_000,
+        steps: Count = 480_000,
         learning_rate: Positive = 1e-5,
         weight_decay: NonNegative = 1e-5,
         l1: NonNegative = 1.0,
@@ -169,10 +169,8 @@ class DPSinkhorn(Sinkhorn):
         """Clip and noise the gradient that comes back to the batch, clip that of the rows behind it."""
         if self.perturb == "parameters":
             return images
-        x, fresh = images[: self.batch], images[self.batch :]
         std = self.multiplier * self.sensitivity
-        x = sanitise_images(x, self.clip, std, problem.noise.generator, self.clip_per)
-        return torch.cat([x, clip_images(fresh, self.clip, self.clip_per)]) if len(fresh) else x
+        return sanitise_images(images, self.clip, std, problem.noise.generator, self.clip_per, self.batch)
 
     def protect_parameters(self, model: torch.nn.Module, problem: Problem) -> None:
         """Clip and noise the gradient of the weights."""

@@ -209,10 +209,10 @@ class Gradients(Audited):
 
     def watch(self, tape: Tape) -> contextlib.AbstractContextManager[Any]:
         def wrap(sanitise: Callable[..., Tensor]) -> Callable[..., Tensor]:
-            def watched(images: Tensor, clip: float, std: float, *others: Any) -> Tensor:
-                images = images.view_as(images)  # the same images may have another, public gradient too
-                images.register_hook(lambda gradient: tape.releases.append(gradient.clone()))
-                return sanitise(images, clip, std * tape.strength, *others)
+            def watched(images: Tensor, clip: float, std: float, generator: Any, per: str, noised: int) -> Tensor:
+                images = images.view_as(images)
+                images.register_hook(lambda gradient: tape.releases.append(gradient[:noised].clone()))
+                return sanitise(images, clip, std * tape.strength, generator, per, noised)
 
             return watched
 

@@ -64,10 +64,8 @@ def clip_block(block: Tensor, clip: Positive) -> Tensor:
     return clip_rows(block.unsqueeze(0), clip).squeeze(0)
 
 
-def gaussian(like: Tensor, std: NonNegative, generator: torch.Generator | None) -> Tensor:
-    """Noise N(0, std²) of the shape and kind of `like`, from `generator`; none is drawn for std = 0."""
-    if std == 0:
-        return torch.zeros_like(like, memory_format=torch.contiguous_format)
+def gaussian(like: Tensor, std: NonNegative, generator: torch.Generator) -> Tensor:
+    """Noise N(0, std²) of the shape and kind of `like`, from `generator`."""
     return torch.empty_like(like, memory_format=torch.contiguous_format).normal_(0.0, std, generator=generator)
 
 
@@ -76,22 +74,27 @@ class _Sanitise(torch.autograd.Function):
 
     @staticmethod
     def forward(
-        ctx: Any, images: Tensor, clip: float, std: float, generator: torch.Generator | None, per: str
+        ctx: Any, images: Tensor, clip: float, std: float, generator: torch.Generator, per: str, noised: int
     ) -> Tensor:
-        ctx.clip, ctx.std, ctx.generator, ctx.per = clip, std, generator, per
+        ctx.clip, ctx.std, ctx.generator, ctx.per, ctx.noised = clip, std, generator, per, noised
         return images.view_as(images)
 
     @staticmethod
-    def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor, None, None, None, None]:
+    def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor | None, ...]:
         (gradient,) = gradients
-        if _fits(gradient):
-            noise = gaussian(gradient, ctx.std, ctx.generator)
-            return clip_and_noise(gradient, ctx.clip, noise, ctx.per), None, None, None, None
-        # At least float32: half precision would round a clipped row back above the bound.
-        work = gradient.to(torch.promote_types(gradient.dtype, torch.float32))
-        clipped = clip_rows(work, ctx.clip) if ctx.per == "row" else clip_block(work, ctx.clip)
-        noisy = clipped.add_(gaussian(clipped, ctx.std, ctx.generator))
-        return noisy.to(gradient.dtype), None, None, None, None
+        noise = gaussian(gradient[: ctx.noised], ctx.std, ctx.generator)
+        sanitised = (clip_and_noise if _fits(gradient) else _clip_and_noise)(gradient, ctx.clip, noise, ctx.per)
+        return sanitised, *(None,) * 5
+
+
+def _clip_and_noise(gradient: Tensor, clip: float, noise: Tensor, per: str) -> Tensor:
+    """Twin of clip_and_noise in plain torch, for any precision and device."""
+    # At least float32: half precision would round a clipped row back above the bound.
+    work = gradient.to(torch.promote_types(gradient.dtype, torch.float32))
+    parts = work.split([len(noise), len(work) - len(noise)])
+    clipped = torch.cat([clip_rows(part, clip) if per == "row" else clip_block(part, clip) for part in parts])
+    clipped[: len(noise)].add_(noise)
+    return clipped.to(gradient.dtype)
 
 
 def _fits(gradient: Tensor) -> bool:
@@ -100,21 +103,21 @@ def _fits(gradient: Tensor) -> bool:
 
 
 def clip_and_noise(gradient: Tensor, clip: Positive, noise: Tensor, per: str) -> Tensor:
-    """clip_rows or clip_block of a float32 gradient, plus noise, in one launch behind that of the norms.
+    """clip_rows or clip_block of a float32 gradient, plus noise, in one launch behind that of the rows' norms.
 
-    The kernel's numbers are of single precision: C is rounded down for it, and √(C·(1 - 2^-20)) has room for that.
+    Rows beyond those of the noise get none; as a block they are one by themselves. The kernel's numbers are of single
+    precision: C is rounded down for it, and √(C·(1 - 2^-20)) has room for that.
     """
     from dpot.training.triton_sanitise import clip_and_noise_kernel
 
     gradient = gradient if gradient[0].is_contiguous() else gradient.contiguous()
-    axes = tuple(range(1, gradient.dim())) if per == "row" else None
-    norms = torch.linalg.vector_norm(gradient, dim=axes, dtype=torch.float64)
+    norms = torch.linalg.vector_norm(gradient.flatten(1), dim=1, dtype=torch.float64)
     nearest = np.float32(clip)
     below = float(nearest if float(nearest) <= clip else np.nextafter(nearest, np.float32(0)))
-    out = torch.empty_like(noise)
+    out = torch.empty_like(gradient, memory_format=torch.contiguous_format)
     clip_and_noise_kernel[-(-out.numel() // BLOCK),](
-        gradient, norms, noise, out, out.numel(), out[0].numel(), gradient.stride(0), below, math.sqrt(clip * _INSIDE),
-        PER_ROW=per == "row", BLOCK=BLOCK,
+        gradient, norms, noise, out, len(out), len(noise), out[0].numel(), gradient.stride(0), below,
+        math.sqrt(clip * _INSIDE), PER_ROW=per == "row", BLOCK=BLOCK, ROWS=1 << (len(out) - 1).bit_length(),
     )  # fmt: skip
     return out
 
@@ -125,27 +128,21 @@ def sanitise_images(
     std: NonNegative,
     generator: torch.Generator,
     per: Literal["row", "block"] = "row",
+    noised: int | None = None,
 ) -> Tensor:
     """The same images, whose gradient G (n×d) arrives behind them as clip(G) + N(0, std²).
 
     per="row": each row clipped to C, so ‖clip(G)‖₂ ≤ C·√n and the replace-one sensitivity is 2C√n (the
     paper's text); per="block": one norm over the block, sensitivity 2C (the authors' code). `std` is the
     whole standard deviation, with the sensitivity already in it. Each backward pass is one release: the
-    caller charges as many as it runs.
+    caller charges as many as it runs. noised: only so many rows get noise; the gradient of the others must not depend
+    on a private record, and is clipped alike, as a block of its own, so that the two keep their balance.
     """
     if per not in ("row", "block"):
         raise UsageError(f"per must be 'row' or 'block', not {per!r}")
-    sanitised: Tensor = _Sanitise.apply(images, clip, std, generator, per)
+    rows = len(images) if noised is None else noised
+    sanitised: Tensor = _Sanitise.apply(images, clip, std, generator, per, rows)
     return sanitised
-
-
-def clip_images(images: Tensor, clip: Positive, per: Literal["row", "block"] = "row") -> Tensor:
-    """The same images, whose gradient arrives clipped, as that of `sanitise_images`, and without noise.
-
-    For a gradient that depends on no private record, beside one that does: what both add up to keeps its balance.
-    """
-    clipped: Tensor = _Sanitise.apply(images, clip, 0.0, None, per)
-    return clipped
 
 
 @torch.no_grad()

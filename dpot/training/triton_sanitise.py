@@ -11,19 +11,27 @@ import triton.language as tl
 
 @triton.jit
 def clip_and_noise_kernel(
-    rows, norms, noise, out, total, width, stride, clip, root,
-    PER_ROW: tl.constexpr, BLOCK: tl.constexpr,
+    rows, norms, noise, out, count, noised, width, stride, clip, root,
+    PER_ROW: tl.constexpr, BLOCK: tl.constexpr, ROWS: tl.constexpr,
 ):  # fmt: skip
     """out = rows·half² + noise, half = root/√norm where norm > clip and 1 elsewhere; a product that is NaN counts as 0.
 
-    rows: `width` numbers each, `stride` apart, noise and out without gaps. norms, in double precision: of each row, or
-    the one of all.
+    rows: `count` of `width` numbers each, `stride` apart; out has no gaps, nor has the noise, of the first `noised`
+    rows. norms are the rows', in double precision; without PER_ROW those that get noise are one block, the others one.
     """
     place = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
-    live = place < total
     row = place // width
-    norm = tl.load(norms + (row if PER_ROW else row * 0), mask=live, other=0.0)
+    live = row < count
+    if PER_ROW:
+        norm = tl.load(norms + row, mask=live, other=0.0)
+    else:
+        each = tl.arange(0, ROWS)
+        square = tl.load(norms + each, mask=each < count, other=0.0)
+        square = square * square
+        first = tl.sqrt(tl.sum(tl.where(each < noised, square, 0.0), axis=0))
+        second = tl.sqrt(tl.sum(tl.where(each < noised, 0.0, square), axis=0))
+        norm = tl.where(row < noised, first, second)
     half = tl.where(norm <= clip, 1.0, root / tl.sqrt(norm)).to(tl.float32)
     value = tl.load(rows + row * stride + place % width, mask=live, other=0.0) * half * half
     value = tl.where(value != value, 0.0, value)
-    tl.store(out + place, value + tl.load(noise + place, mask=live, other=0.0), mask=live)
+    tl.store(out + place, value + tl.load(noise + place, mask=row < noised, other=0.0), mask=live)

@@ -36,6 +36,15 @@ def test_clipped_rows_are_the_twins_and_within_the_bound(per: str, scale: float,
         assert torch.equal(found, rows)
 
 
+@pytest.mark.parametrize("per", ["row", "block"])
+def test_rows_without_noise_are_clipped_by_themselves(per: str) -> None:
+    torch.manual_seed(0)
+    rows, noise = torch.randn(9, 30) * torch.linspace(1, 9, 9)[:, None], torch.randn(5, 30)
+    twin = [clip_rows(part, 2.0) if per == "row" else clip_block(part, 2.0) for part in (rows[:5], rows[5:])]
+    found = clip_and_noise(rows, 2.0, noise, per)
+    torch.testing.assert_close(found, torch.cat([twin[0] + noise, twin[1]]), rtol=1e-6, atol=1e-6)
+
+
 @pytest.mark.parametrize("clip", [0.1, 0.3, 0.7])  # rounded to single precision the first two are larger
 def test_a_norm_between_the_bound_and_its_rounding_is_clipped(clip: float) -> None:
     for steps in range(-3, 4):
