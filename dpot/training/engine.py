@@ -321,6 +321,11 @@ class Engine:
         _copy_all(self._tensors, state["tensors"], "tensors")
         for name, optimizer in self._optimizers.items():
             optimizer.load_state_dict(state["optimizers"][name])
+            for parameter, own in optimizer.state.items():
+                for key, value in own.items():
+                    if isinstance(value, Tensor) and value.shape == parameter.shape:
+                        # as it lies in memory: a checkpoint holds numbers in order, a fused step reads addresses
+                        own[key] = torch.empty_like(parameter, dtype=value.dtype).copy_(value)
         self._rates.adopt()
         for name, generator in self.all_generators().items():
             generator.set_state(state["generators"][name])
