@@ -15,7 +15,7 @@ from torch.optim import Adam
 
 from dpot.precision import has_triton
 
-LARGE = 16_384  # weights of a tensor that gets a launch of its own
+LARGE = 32_768  # weights of a tensor that gets a launch of its own
 BLOCK = 1024
 
 
@@ -46,6 +46,8 @@ def spread_step(optimizer: torch.optim.Optimizer) -> None:
     """A step of Adam whose state is there; the rate of each group is a tensor."""
     for group in optimizer.param_groups:
         moved = [(p, p.grad, optimizer.state[p]) for p in group["params"] if p.grad is not None]
+        if not moved:
+            continue
         torch._foreach_add_([state["step"] for _, _, state in moved], 1)
         small = [one for one in moved if not _launch(*one, group)]
         if small:
