@@ -48,11 +48,11 @@ class Downstream:
     def exams(self, draw: Draw, test_x: Tensor, test_y: Tensor, classes: int, seed: int) -> Iterator[Fit[float]]:
         """A training and its accuracy for each pass and classifier; a pass's samples are drawn when it is asked for."""
         shape = tuple(test_x.shape[1:])
-        low, high = (-1.0, 1.0) if self.protocol == "dp_sinkhorn" else (0.0, 1.0)  # what black and white are
-        test_x = test_x * (high - low) + low
+        from_minus_one = self.protocol == "dp_sinkhorn"  # to one, black to white; the others see 0 to 1
+        test_x = 2 * test_x - 1 if from_minus_one else test_x
         for index in range(self.passes if self.kinds else 0):
             x, y = draw(self.samples)
-            x = x * (high - low) + low
+            x = 2 * x - 1 if from_minus_one else x
             for kind in self.kinds:
                 generator = torch.Generator(x.device).manual_seed(1000 * seed + index)
                 yield self._exam(self._fit(kind, x.flatten(1), y, classes, shape, generator), test_x, test_y)

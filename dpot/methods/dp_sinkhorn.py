@@ -4,7 +4,7 @@ Each step draws a Poisson batch Y of private images, generates X, and takes the 
 2·W(X, Y) − W(X, X'), X' being X with some rows generated afresh. Its gradient at X, of both terms, is clipped and
 noised before it reaches the generator. That at the fresh rows touches no private record; it is clipped alike, without
 noise. Were −W(X, X') left out of the clipping, which privacy would allow, it would outweigh what is clipped, and drive
-the images apart until every pixel is black or white.
+the images apart until nearly every pixel is black or white.
 
 Where paper and code differ, the choice has a name: clip = "row" (paper: sensitivity 2C√n) or "block" (code: 2C);
 the noise is always noise_multiplier × sensitivity. debias = "none" is the Sinkhorn divergence, X' = X: so the code runs

@@ -32,7 +32,7 @@ class Line:
     href: str = ""
     remark: str = ""
     is_ours: bool = False
-    kind: str = "table"  # or figure, whose runs may be judged more briefly
+    kind: str = "table"  # or figure, whose runs may be judged more briefly, or variants of one method
     cells: dict[str, tuple[float, str]] = field(default_factory=dict)  # column → value, as text
 
 
@@ -115,7 +115,10 @@ def _line(state: SheetState, runs: RunsOfCell) -> Line | None:
     label = f"{paper_name(state.sheet.paper)} {state.sheet.kind} {state.sheet.name}"
     source = f"ours, {label}, {len(runs.records)} seed(s)"
     name = runs.row.rpartition(" ")[0] if state.sheet.axis else runs.row  # without its place on the axis
-    return Line(name, source, guarantee, _text(epsilon), f"{state.key}.html", is_ours=True, kind=state.sheet.kind)
+    kind, varied = state.sheet.kind, state.sheet.variants_of
+    if varied is not None:
+        name, kind = f"{varied}, {name}", "variants"
+    return Line(name, source, guarantee, _text(epsilon), f"{state.key}.html", is_ours=True, kind=kind)
 
 
 def _judged_on(runs: RunsOfCell) -> str:

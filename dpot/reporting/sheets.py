@@ -62,6 +62,7 @@ class Sheet:
     special: Mapping[str, Mapping[str, tuple[str, ...]]] = field(default_factory=dict)
     picture: str | None = None  # of a figure: "samples" (grids) or "curves"
     axis: str | None = None  # what a row's last word is, where the picture is of curves
+    variants_of: str | None = None  # the method whose settings the rows are: elsewhere it belongs to their names
     # what the quick and smoke profiles add, where cutting steps is not enough for a CPU: (condition or "", override)
     small: tuple[tuple[str, str], ...] = ()
     small_rows: tuple[str, ...] | None = None  # the rows those profiles run unless others are asked for; None: all
@@ -143,6 +144,7 @@ def parse(body: dict[str, Any], path: Path, kind: str) -> Sheet:
             special=special,
             picture=body.get("picture"),
             axis=body.get("axis"),
+            variants_of=body.get("variants_of"),
             small=tuple(_conditional(body.get("small", ()))),
             small_rows=_known(body["small_rows"], rows) if "small_rows" in body else None,
         )

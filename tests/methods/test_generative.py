@@ -208,6 +208,27 @@ def test_the_padded_loss_is_twice_the_distance_to_the_data_less_that_among_gener
     torch.testing.assert_close(points.grad, again.grad)
 
 
+def test_what_gets_no_noise_does_not_depend_on_the_records():
+    """Neither on which were drawn nor on how many: the gradient at the fresh rows is used without noise."""
+    n, renewed, room = 5, 3, 8
+    random = torch.Generator().manual_seed(2)
+    made, schedule = torch.rand(n + renewed, 4, generator=random), annealed_temperatures(3.0, 0.5)
+    logs, uniform = _log_weights(room, n).float(), torch.full((2, n), 1 / n).log()
+
+    def slopes(count):
+        points, drawn = made.clone().requires_grad_(), torch.rand(room, 4, generator=random)
+        drawn[count:] = 0
+        padded_debiased(
+            points, n, drawn, schedule, 1.0, 1.0, torch.zeros(room - n, 4), (uniform, logs[count])
+        ).backward()
+        return points.grad.split([n, renewed])
+
+    first, second, none = slopes(4), slopes(7), slopes(0)
+    assert torch.equal(first[1], second[1])
+    assert torch.equal(first[1], none[1])
+    assert not torch.equal(first[0], second[0])
+
+
 @pytest.mark.parametrize("per", ["block", "row"])
 def test_dp_sinkhorn_clips_the_gradient_of_its_whole_loss_at_the_batch_and_at_the_fresh_rows(per):
     method = DPSinkhorn(batch=4, clip=0.5, clip_per=per)

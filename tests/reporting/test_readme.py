@@ -57,3 +57,9 @@ def test_points_of_a_curve_are_listed_by_their_method_and_not_in_the_readme(gath
     assert {line.name for line in curves} >= {"Sketch", "DP-MERF", "DP-SWD-exact"}
     assert len({line.epsilon for line in curves if line.name == "Sketch"}) == 6
     assert "figure" not in readme.methods(gathered)
+
+
+def test_variants_are_listed_by_the_method_they_vary_and_not_in_the_readme(gathered):
+    variants = [line for line in methods_page.all_lines(gathered) if line.kind == "variants"]
+    assert {line.name for line in variants} >= {"DP-SWD-exact, rate decays", "SWD, raw pixels"}
+    assert "rate decays" not in readme.methods(gathered)
