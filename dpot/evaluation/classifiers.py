@@ -172,11 +172,9 @@ class ThreeConvolutions(nn.Sequential):
 
     def __init__(self, shape: tuple[int, int, int], classes: int) -> None:
         colours, height, width = shape
-        layers: list[nn.Module] = []
-        for inputs, outputs in ((colours, 32), (32, 64)):
-            layers += [nn.Conv2d(inputs, outputs, 3), nn.MaxPool2d(2), nn.ReLU(), ChannelDropout(0.5)]
-            height, width = (height - 2) // 2, (width - 2) // 2
-        layers += [nn.Conv2d(64, 128, 3), nn.ReLU(), nn.Flatten(), nn.Linear(128 * (height - 2) * (width - 2), 128)]
-        layers += [nn.ReLU(), nn.Dropout(0.5), nn.Linear(128, classes)]
-        super().__init__(nn.Unflatten(1, shape), ConvPoolFirst(*layers))
+        first = [nn.Conv2d(colours, 32, 3), nn.MaxPool2d(2), nn.ReLU(), ChannelDropout(0.5)]
+        later = [PooledConv2d(32, 64, 0.5, border=False), nn.Conv2d(64, 128, 3), nn.ReLU(), nn.Flatten()]
+        height, width = (((side - 2) // 2 - 2) // 2 - 2 for side in (height, width))
+        last = [nn.Linear(128 * height * width, 128), nn.ReLU(), nn.Dropout(0.5), nn.Linear(128, classes)]
+        super().__init__(nn.Unflatten(1, shape), ConvPoolFirst(*first, *later, *last))
         self.to(memory_format=torch.channels_last)

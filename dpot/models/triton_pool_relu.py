@@ -11,12 +11,10 @@ import triton.language as tl
 
 @triton.jit
 def _cells(
-    block, total, HEIGHT: tl.constexpr, WIDTH: tl.constexpr, CHANNELS: tl.constexpr, BLOCK: tl.constexpr,
+    block, total, ROWS: tl.constexpr, COLUMNS: tl.constexpr, CHANNELS: tl.constexpr, BLOCK: tl.constexpr,
     BLOCK_C: tl.constexpr,
 ):  # fmt: skip
     """Of a block of pooled cells: number, image, first row and column of pixels, channels, and which of them exist."""
-    ROWS: tl.constexpr = (HEIGHT + 1) // 2
-    COLUMNS: tl.constexpr = (WIDTH + 1) // 2
     cell = block * BLOCK + tl.arange(0, BLOCK)
     image = (cell // (ROWS * COLUMNS)).to(tl.int64)
     row = 2 * (cell % (ROWS * COLUMNS) // COLUMNS)
@@ -29,14 +27,14 @@ def _cells(
 @triton.jit
 def pool_relu_kernel(
     x, bias, factor, pooled, winner, total,
-    HEIGHT: tl.constexpr, WIDTH: tl.constexpr, CHANNELS: tl.constexpr, FACTOR: tl.constexpr,
-    BLOCK: tl.constexpr, BLOCK_C: tl.constexpr,
+    HEIGHT: tl.constexpr, WIDTH: tl.constexpr, ROWS: tl.constexpr, COLUMNS: tl.constexpr, CHANNELS: tl.constexpr,
+    FACTOR: tl.constexpr, BLOCK: tl.constexpr, BLOCK_C: tl.constexpr,
 ):  # fmt: skip
     """pooled = max(0, the largest of a cell's pixels + bias)·factor; winner = which of the four it was, 4 for none.
 
     All are channels last; cells at an odd border are smaller. Of equal pixels the first wins, as in torch.
     """
-    cell, image, row, column, channel, live = _cells(tl.program_id(0), total, HEIGHT, WIDTH, CHANNELS, BLOCK, BLOCK_C)
+    cell, image, row, column, channel, live = _cells(tl.program_id(0), total, ROWS, COLUMNS, CHANNELS, BLOCK, BLOCK_C)
     corner = ((image * HEIGHT + row) * WIDTH + column)[:, None] * CHANNELS + channel[None, :]
     best = tl.load(x + corner, mask=live, other=0.0)
     which = tl.zeros((BLOCK, BLOCK_C), tl.int32)
@@ -59,15 +57,18 @@ def pool_relu_kernel(
 @triton.jit
 def pool_relu_slope_kernel(
     slope, factor, winner, found, partial, total, steps,
-    HEIGHT: tl.constexpr, WIDTH: tl.constexpr, CHANNELS: tl.constexpr, FACTOR: tl.constexpr,
-    BLOCK: tl.constexpr, BLOCK_C: tl.constexpr,
+    HEIGHT: tl.constexpr, WIDTH: tl.constexpr, ROWS: tl.constexpr, COLUMNS: tl.constexpr, CHANNELS: tl.constexpr,
+    FACTOR: tl.constexpr, BLOCK: tl.constexpr, BLOCK_C: tl.constexpr,
 ):  # fmt: skip
-    """found = the slope at each cell's winner, zero at its other pixels; partial[p] = their sum by channel."""
+    """found = the slope at each cell's winner, zero at its other pixels; partial[p] = their sum by channel.
+
+    Pixels in no cell stay as they are.
+    """
     program, programs = tl.program_id(0), tl.num_programs(0)
     summed = tl.zeros((BLOCK, BLOCK_C), tl.float32)
     for step in range(steps):
         cell, image, row, column, channel, live = _cells(
-            program + step * programs, total, HEIGHT, WIDTH, CHANNELS, BLOCK, BLOCK_C
+            program + step * programs, total, ROWS, COLUMNS, CHANNELS, BLOCK, BLOCK_C
         )
         place = cell[:, None] * CHANNELS + channel[None, :]
         which = tl.load(winner + place, mask=live, other=4).to(tl.int32)

@@ -160,7 +160,8 @@ def sanitise_parameters(
     whole = clip_block(whole, clip)
     whole.add_(gaussian(whole, std, generator))
     for parameter, piece in zip(holders, whole.split([g.numel() for g in gradients]), strict=True):
-        parameter.grad = piece.view_as(parameter)
+        # as the weights lie in memory: Adam on a GPU refuses anything else
+        parameter.grad = torch.empty_like(parameter).copy_(piece.view_as(parameter))
 
 
 def per_sample_gradients(module: nn.Module, loss: Callable[..., Tensor], *batch: Tensor) -> dict[str, Tensor]:

@@ -104,7 +104,7 @@ def test_cnn_learns(digits):
 
 def test_the_cnn_of_dp_sinkhorns_code_has_its_number_of_weights():
     assert sum(p.numel() for p in classifiers.ThreeConvolutions((1, 28, 28), 10).parameters()) == 241_546
-    assert classifiers.ThreeConvolutions((3, 32, 32), 2)[1][11].in_features == 2048
+    assert classifiers.ThreeConvolutions((3, 32, 32), 2)[1][8].in_features == 2048
 
 
 def test_dp_sinkhorns_classifiers_see_black_as_minus_one():
@@ -139,11 +139,12 @@ def test_the_cnn_takes_the_fused_kernel_where_its_result_is_the_layers(shape, ex
     assert inner._is_simple(torch.Size((5, *shape)), inner[0]) is expected
 
 
+@pytest.mark.parametrize("border", [True, False])
 @pytest.mark.parametrize("side", [7, 14])
-def test_a_pooled_convolution_is_the_layers_it_stands_for(side):
+def test_a_pooled_convolution_is_the_layers_it_stands_for(side, border):
     torch.manual_seed(0)
-    layer = PooledConv2d(5, 8, 0.25)
-    plain = nn.Sequential(nn.Conv2d(5, 8, 3, padding=1), nn.ReLU(), nn.MaxPool2d(2, ceil_mode=True))
+    layer = PooledConv2d(5, 8, 0.25, border)
+    plain = nn.Sequential(nn.Conv2d(5, 8, 3, padding=int(border)), nn.ReLU(), nn.MaxPool2d(2, ceil_mode=border))
     plain[0].load_state_dict(layer.state_dict())
     x = torch.randn(3, 5, side, side)
     torch.testing.assert_close(layer.eval()(x), plain(x))
