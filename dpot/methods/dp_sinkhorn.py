@@ -36,7 +36,7 @@ OPTIMIZERS = {"adam": torch.optim.Adam, "rmsprop": torch.optim.RMSprop, "sgd": t
 
 
 class Sinkhorn(Method):
-    """The same training without clipping and noise: the non-private rows of the tables."""
+    """The same training without noise, and with clip=None without clipping: the non-private rows of the tables."""
 
     private = False
 
@@ -53,13 +53,13 @@ class Sinkhorn(Method):
         blur: Positive = 0.05,
         power: Positive = 1.0,
         label_weight: NonNegative = 15.0,
-        clip: Positive = 0.5,
+        clip: Positive | None = 0.5,
         clip_per: Literal["row", "block"] = "block",
         perturb: Literal["images", "parameters"] = "images",
         noise_multiplier: Positive | None = None,
         optimizer: Literal["adam", "rmsprop", "sgd"] = "adam",
     ) -> None:
-        """From `clip` to `noise_multiplier`: how the private variant sanitises; null noise is calibrated."""
+        """From `perturb` to `noise_multiplier`: how the private variant sanitises; null noise is calibrated."""
         self.optimizer = optimizer
         self.batch, self.steps, self.l1, self.l2 = batch, steps, l1, l2
         self.learning_rate, self.weight_decay, self.label_weight = learning_rate, weight_decay, label_weight
@@ -122,8 +122,10 @@ class Sinkhorn(Method):
         return {"loss": loss}
 
     def protect(self, images: Tensor, problem: Problem) -> Tensor:
-        """What stands between the loss and the generated images; nothing here."""
-        return images
+        """What stands between the loss and the generated images: clipping of the gradient that comes back, if any."""
+        if self.clip is None:
+            return images
+        return sanitise_images(images, self.clip, 0.0, problem.noise.generator, self.clip_per, self.batch)
 
     def protect_parameters(self, model: torch.nn.Module, problem: Problem) -> None:
         """What stands between the gradient and the weights; nothing here."""
@@ -155,10 +157,17 @@ class DPSinkhorn(Sinkhorn):
     multiplier = 0.0  # set when the mechanism is calibrated
 
     @property
+    def bound(self) -> float:
+        """The norm that is clipped to; without one no noise would do."""
+        if self.clip is None:
+            raise UsageError("loss.clip: a private training needs one, a positive number")
+        return self.clip
+
+    @property
     def sensitivity(self) -> float:
         """How far one record moves the clipped gradient: both lie in the same ball, so its diameter."""
         rows = math.sqrt(self.batch) if self.clip_per == "row" and self.perturb == "images" else 1.0
-        return 2 * self.clip * rows
+        return 2 * self.bound * rows
 
     def shown(self, loss: Tensor, images: Tensor) -> dict[str, Tensor]:
         """How far a generated image is from the next. The loss is computed on private records: it would be released."""
@@ -170,13 +179,13 @@ class DPSinkhorn(Sinkhorn):
         if self.perturb == "parameters":
             return images
         std = self.multiplier * self.sensitivity
-        return sanitise_images(images, self.clip, std, problem.noise.generator, self.clip_per, self.batch)
+        return sanitise_images(images, self.bound, std, problem.noise.generator, self.clip_per, self.batch)
 
     def protect_parameters(self, model: torch.nn.Module, problem: Problem) -> None:
         """Clip and noise the gradient of the weights."""
         if self.perturb == "parameters":
             std = self.multiplier * self.sensitivity
-            sanitise_parameters(model.parameters(), self.clip, std, problem.noise.generator)
+            sanitise_parameters(model.parameters(), self.bound, std, problem.noise.generator)
 
     def _mechanism(self, problem: Problem, steps: int) -> tuple[Sampler, Event]:
         rate = self.batch / len(problem.images)

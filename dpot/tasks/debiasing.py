@@ -62,7 +62,7 @@ class Debiasing(Task):
         small = profile.name in ("quick", "smoke")
         batches = min(self.batches, 10 if small else self.batches)
         problem = self._problem(cfg, data, profile)
-        Sinkhorn(steps=self.steps, learning_rate=self.learning_rate, batch=self.batch).fit(problem)
+        Sinkhorn(steps=self.steps, learning_rate=self.learning_rate, batch=self.batch, clip=None).fit(problem)
         points = measure(problem, self.shares, batches, self.batch)
         folder = Path(cfg.output_root) / "dp_sinkhorn"
         found: dict[str, Any] = {

@@ -10,8 +10,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy.optimize import linear_sum_assignment
 
+from dpot.errors import UsageError
 from dpot.methods.base import Problem
-from dpot.methods.dp_sinkhorn import DPSinkhorn, _log_weights
+from dpot.methods.dp_sinkhorn import DPSinkhorn, Sinkhorn, _log_weights
 from dpot.methods.dp_swd import DPSWD, SWD, _Slots
 from dpot.methods.real_data import RealData
 from dpot.models.comparison import RandomEncoder
@@ -240,6 +241,15 @@ def test_dp_sinkhorn_clips_the_gradient_of_its_whole_loss_at_the_batch_and_at_th
     parts = [slope[:4], slope[4:]] if per == "block" else list(slope.split(1))
     expected = torch.cat([part * min(1.0, 0.5 / float(part.norm())) for part in parts])
     torch.testing.assert_close(images.grad, expected, rtol=1e-5, atol=1e-6)
+
+
+def test_without_noise_sinkhorn_clips_as_it_is_told_and_dp_sinkhorn_must():
+    images, problem, slope = torch.rand(6, 1, 2, 2, requires_grad=True), SimpleNamespace(noise=NoiseSource(1)), 9.0
+    for clip, norm in ((None, slope * 4), (0.5, 0.5)):
+        (found,) = torch.autograd.grad((Sinkhorn(batch=4, clip=clip).protect(images, problem) * slope).sum(), images)
+        assert float(found[:4].norm()) == pytest.approx(norm, rel=1e-5)
+    with pytest.raises(UsageError, match=r"loss\.clip"):
+        _ = DPSinkhorn(clip=None).sensitivity
 
 
 def test_steps_of_dp_sinkhorn_by_kernels_are_those_without_in_tritons_interpreter(interpreted):
