@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import contextlib
 from typing import cast
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
+from torch.nn.utils import parametrize
 from torch.nn.utils.parametrizations import spectral_norm
 
 from dpot.errors import UsageError
@@ -26,8 +28,9 @@ class ClassConditionalBatchNorm(nn.Module):
             self.scale_and_shift.weight[:, channels:] = 0
 
     def forward(self, x: Tensor, labels: Tensor) -> Tensor:
-        scale, shift = self.scale_and_shift(labels)[:, :, None, None].chunk(2, dim=1)
-        return torch.addcmul(shift, self.normalise(x), scale)
+        normal = self.normalise(x)
+        scale, shift = self.scale_and_shift(labels).to(normal.dtype)[:, :, None, None].chunk(2, dim=1)
+        return torch.addcmul(shift, normal, scale)
 
 
 def _convolution(inputs: int, outputs: int, kernel: int) -> nn.Module:
@@ -75,8 +78,17 @@ class SinkhornBigGAN(Generator):
 
     pixel_range = (-1.0, 1.0)
 
-    def __init__(self, classes: int, shape: tuple[int, int, int], code_size: Count = 32, channels: Count = 256) -> None:
+    def __init__(
+        self,
+        classes: int,
+        shape: tuple[int, int, int],
+        code_size: Count = 32,
+        channels: Count = 256,
+        bfloat16: bool = False,
+    ) -> None:
+        """bfloat16: on a GPU matrix units work in it; weights, their norms, statistics and images are in single."""
         super().__init__(code_size, classes, tuple(shape))  # type: ignore[arg-type]
+        self.in_bfloat16 = bfloat16
         colours, height, width = shape
         doublings = (height // 4).bit_length() - 1
         if height != width or height != 4 * 2**doublings:
@@ -95,9 +107,22 @@ class SinkhornBigGAN(Generator):
 
     def forward(self, code: Tensor, labels: Tensor) -> Tensor:
         """Images in [-1, 1]."""
+        kind = code.device.type
+        with parametrize.cached():  # asked for again, a weight is what it was: its norm is found once a pass
+            with torch.autocast(kind, enabled=False):
+                for layer in self.modules():
+                    if parametrize.is_parametrized(layer, "weight"):
+                        _ = layer.weight
+            lowered = self.in_bfloat16 and code.is_cuda
+            with torch.autocast(kind, dtype=torch.bfloat16) if lowered else contextlib.nullcontext():
+                images = self._images(code, labels)
+        return torch.tanh(images.float()).contiguous()
+
+    def _images(self, code: Tensor, labels: Tensor) -> Tensor:
         x = self.dense(code).view(-1, self.channels, 4, 4)
         if x.is_cuda:  # the layout that convolutions on a GPU compute in; otherwise each begins with a transposition
             x = x.contiguous(memory_format=torch.channels_last)
         for block in self.blocks:
             x = block(x, labels)
-        return torch.tanh(self.last(torch.relu(self.norm(x)))).contiguous()
+        images: Tensor = self.last(torch.relu(self.norm(x)))
+        return images

@@ -17,6 +17,7 @@ from dpot.methods.dp_swd import DPSWD, SWD, _Slots
 from dpot.methods.real_data import RealData
 from dpot.models.comparison import RandomEncoder
 from dpot.models.dsw_generator import DSWGenerator
+from dpot.models.sinkhorn_biggan import SinkhornBigGAN
 from dpot.models.sinkhorn_dcgan import SinkhornDCGAN
 from dpot.privacy.budget import Budget
 from dpot.privacy.ledger import Ledger
@@ -168,24 +169,36 @@ def test_before_the_first_noisy_gradient_dp_sinkhorn_shows_nothing_of_the_record
     assert shown(torch.zeros(100, 1, 8, 8)) == shown(torch.rand(100, 1, 8, 8)) != []
 
 
-@pytest.mark.gpu
-@pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device")
-@pytest.mark.parametrize("settings", [{}, {"debias": "none"}, {"perturb": "parameters"}, {"clip_per": "row"}])
-def test_on_a_gpu_dp_sinkhorns_steps_are_captured(settings):
+def captured_on_a_gpu(method, generator, colours):
     device = torch.device("cuda:0")
     problem = Problem(
-        images=torch.rand(100, 1, 8, 8, device=device),
+        images=torch.rand(100, colours, 8, 8, device=device),
         labels=torch.arange(100, device=device) % 2,
         classes=2,
-        generator=SinkhornDCGAN(2, (1, 8, 8), width=4).to(device),
+        generator=generator.to(device),
         budget=Budget(2.0, 1e-5),
         ledger=Ledger(1e-5, None),
         noise=NoiseSource(1, device=device),
         random=torch.Generator(device).manual_seed(2),
         max_steps=20,
     )
-    outcome = DPSinkhorn(batch=6, **settings).prepare(problem).run()
-    assert (outcome.mode, outcome.reason) == ("graph", "captured on CUDA")
+    outcome = method.prepare(problem).run()
+    return (outcome.mode, outcome.reason) == ("graph", "captured on CUDA")
+
+
+@pytest.mark.gpu
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device")
+@pytest.mark.parametrize("settings", [{}, {"debias": "none"}, {"perturb": "parameters"}, {"clip_per": "row"}])
+def test_on_a_gpu_dp_sinkhorns_steps_are_captured(settings):
+    assert captured_on_a_gpu(DPSinkhorn(batch=6, **settings), SinkhornDCGAN(2, (1, 8, 8), width=4), 1)
+
+
+@pytest.mark.gpu
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device")
+@pytest.mark.parametrize("bfloat16", [True, False])
+def test_on_a_gpu_dp_sinkhorns_steps_for_faces_are_captured(bfloat16):
+    method = DPSinkhorn(batch=6, l1=0, debias="none", blur=5, power=2)
+    assert captured_on_a_gpu(method, SinkhornBigGAN(2, (3, 8, 8), channels=8, bfloat16=bfloat16), 3)
 
 
 @pytest.mark.parametrize("renewed", [0, 3, 6])

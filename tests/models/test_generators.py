@@ -114,6 +114,26 @@ def test_batch_statistics_normalise_by_the_batch_and_leave_the_averages_alone():
     assert not torch.allclose(running, drawn)
 
 
+def test_in_bfloat16_biggan_makes_the_same_images_and_finds_its_norms_in_single_precision() -> None:
+    torch.manual_seed(0)
+    model = SinkhornBigGAN(2, (3, 16, 16), code_size=4, channels=16)
+    other = SinkhornBigGAN(2, (3, 16, 16), code_size=4, channels=16)
+    other.load_state_dict(model.state_dict())
+    code, labels = torch.rand(40, 4), torch.arange(40) % 2
+    images = model(code, labels)
+    with torch.autocast("cpu", dtype=torch.bfloat16):
+        lowered = other(code, labels)
+    assert lowered.dtype == torch.float32
+    assert not torch.equal(lowered, images)
+    assert float((lowered - images).detach().norm() / images.detach().norm()) < 0.03
+    for name, value in model.state_dict().items():
+        if "parametrizations" in name:
+            assert torch.equal(value, other.state_dict()[name]), name
+    for made, one in ((images, model), (lowered, other)):
+        made.square().sum().backward()
+        assert all(p.grad is not None and p.grad.dtype == torch.float32 for p in one.parameters())
+
+
 def test_smooth_doublings_have_no_pattern_of_every_second_pixel() -> None:
     torch.manual_seed(0)
     doubling, plain = SmoothDoubling(3, 5), nn.ConvTranspose2d(3, 5, 4, 2, 1, bias=False)
