@@ -27,11 +27,11 @@ class ChannelDropout(nn.Module):
 
     def forward(self, x: Tensor) -> Tensor:
         """x with whole channels set to zero, the others scaled by 1/(1 - p)."""
-        return x * self.factors(x) if self.training else x
+        return x * self.factors(*x.shape[:2]) if self.training else x
 
-    def factors(self, x: Tensor) -> Tensor:
-        """(N, C, 1, 1): 0 or 1/(1 - p)."""
-        return F.dropout(self.one.expand(*x.shape[:2], 1, 1), self.p)
+    def factors(self, count: int, channels: int) -> Tensor:
+        """(count, channels, 1, 1): 0 or 1/(1 - p)."""
+        return F.dropout(self.one.expand(count, channels, 1, 1), self.p)
 
 
 class PooledConv2d(nn.Conv2d):
@@ -51,7 +51,7 @@ class PooledConv2d(nn.Conv2d):
         assert self.bias is not None
         wide = F.conv2d(x, self.weight, None, padding=self.padding)
         if self._takes(wide):
-            return fused(wide, self.bias, self.drop.factors(wide) if self.training else None, self.border)
+            return fused(wide, self.bias, self.drop.factors(*wide.shape[:2]) if self.training else None, self.border)
         pooled = F.max_pool2d(wide, 2, ceil_mode=self.border) + self.bias[:, None, None]
         dropped: Tensor = self.drop(F.relu(pooled))
         return dropped

@@ -14,6 +14,7 @@ from dpot.evaluation import classifiers
 from dpot.evaluation.downstream import Downstream
 from dpot.evaluation.fid import FrechetInception, RunningStatistics, frechet_distance
 from dpot.evaluation.stepping import side_by_side
+from dpot.models.conv_pool import ConvPoolFirst
 from dpot.models.pool_relu import ChannelDropout, PooledConv2d
 
 
@@ -169,3 +170,22 @@ def test_the_cnn_on_a_gpu_is_the_one_in_double_precision(network, monkeypatch):
     here_loss.backward()
     for (name, mine), other in zip(there.named_parameters(), here.parameters(), strict=True):
         assert float((mine.grad.cpu().double() - other.grad).norm() / other.grad.norm()) < 1e-3, name
+
+
+@pytest.mark.gpu
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device")
+@pytest.mark.parametrize("network", [classifiers.SmallCNN, classifiers.ThreeConvolutions])
+def test_the_cnn_drops_the_same_channels_with_and_without_our_kernels(network, monkeypatch):
+    monkeypatch.setattr(torch.backends.cudnn, "allow_tf32", False)
+    model = network((1, 28, 28), 10).cuda().train()
+    x, y = torch.rand(128, 784, device="cuda"), torch.arange(128, device="cuda") % 10
+
+    def gradients():
+        torch.manual_seed(0)
+        return torch.autograd.grad(torch.nn.functional.cross_entropy(model(x), y), model.parameters())
+
+    ours = gradients()
+    for layer in (ConvPoolFirst, PooledConv2d):
+        monkeypatch.setattr(layer, "_takes", lambda *_: False)
+    for mine, other in zip(ours, gradients(), strict=True):
+        assert float((mine - other).norm() / other.norm()) < 1e-3

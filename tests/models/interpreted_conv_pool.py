@@ -7,9 +7,12 @@ from __future__ import annotations
 
 import pytest
 import torch
+from torch import nn
 from torch.nn import functional
 
-from dpot.models.conv_pool import fused
+from dpot.models import conv_pool
+from dpot.models.conv_pool import ConvPoolFirst, fused
+from dpot.models.pool_relu import ChannelDropout
 
 CASES = [  # images, height, width, channels, kernel, padding, channels last: many cells, odd sizes, channels left over
     (1, 14, 14, 16, 5, 0, False),
@@ -18,21 +21,34 @@ CASES = [  # images, height, width, channels, kernel, padding, channels last: ma
     (40, 11, 8, 9, 2, 0, False),
     (2, 6, 6, 8, 5, 0, False),
     (5, 7, 10, 9, 5, 2, False),
+    (7, 12, 12, 40, 3, 0, True),
 ]
 
 
+@pytest.mark.parametrize("dropped", [False, True])
 @pytest.mark.parametrize(("count", "height", "width", "channels", "kernel", "padding", "channels_last"), CASES)
-def test_values_and_gradients_are_those_of_the_three_layers(
-    count: int, height: int, width: int, channels: int, kernel: int, padding: int, channels_last: bool
+def test_values_and_gradients_are_those_of_the_layers(
+    count: int,
+    height: int,
+    width: int,
+    channels: int,
+    kernel: int,
+    padding: int,
+    channels_last: bool,
+    dropped: bool,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
+    monkeypatch.setattr(conv_pool, "PROGRAMS", 2)  # each takes several blocks, the last not all
     torch.manual_seed(count)
     x = torch.randn(count, 1, height, width)
     weight = torch.randn(channels, 1, kernel, kernel, requires_grad=True)
     bias = torch.randn(channels, requires_grad=True)
     expected = functional.relu(functional.max_pool2d(functional.conv2d(x, weight, bias, padding=padding), 2))
+    factor = 2.0 * torch.randint(2, (count, channels, 1, 1)) if dropped else None
+    expected = expected if factor is None else expected * factor
     slope = torch.randn_like(expected)
     wanted = torch.autograd.grad(expected, (weight, bias), slope)
-    ours = fused(x, weight, bias, padding, channels_last)
+    ours = fused(x, weight, bias, factor, padding, channels_last)
     layout = torch.channels_last if channels_last else torch.contiguous_format
     assert ours.is_contiguous(memory_format=layout)
     torch.testing.assert_close(ours, expected, rtol=1e-5, atol=1e-5)
@@ -56,3 +72,18 @@ def test_what_is_not_a_number_is_passed_on() -> None:
     x = torch.zeros(1, 1, 6, 6)
     ours = fused(x, torch.full((1, 1, 3, 3), torch.nan), torch.zeros(1))
     assert ours.isnan().all()
+
+
+@pytest.mark.parametrize("training", [False, True])
+def test_dropout_behind_the_three_is_part_of_them(training: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The network gives what its layers give one by one, with the same channels dropped; in use none is."""
+    layers = ConvPoolFirst(nn.Conv2d(1, 9, 3), nn.MaxPool2d(2), nn.ReLU(), ChannelDropout(0.5), nn.Flatten())
+    layers.train(training)
+    x = torch.randn(6, 1, 10, 10)
+    torch.manual_seed(0)
+    expected = nn.Sequential(*layers)(x)
+    monkeypatch.setattr(ConvPoolFirst, "_takes", lambda *_: True)
+    torch.manual_seed(0)
+    torch.testing.assert_close(layers(x), expected)
+    whole = expected.view(6, 9, -1)
+    assert bool((whole.amax(2) == 0).any()) == training
