@@ -39,6 +39,7 @@ from dpot.training.progress import Progress
 from dpot.training.samplers import Poisson, Sampler
 
 STEPS, NOISE, RATE = 3_446_400, 1.1, 1e-5  # as published for MNIST
+SAMPLES = 10_000  # to judge by
 # what a reading changes; noise and rate are factors
 READINGS: dict[str, dict[str, Any]] = {
     "as in Table 1": {},
@@ -63,11 +64,16 @@ class Matched(DPSinkhorn):
         return sampler, NonPrivate("a simulation: the noise is that of many more steps")
 
 
+def matched(steps: int) -> tuple[float, float]:
+    """Noise multiplier and rate for so many steps."""
+    return NOISE * math.sqrt(steps / STEPS), RATE * math.sqrt(STEPS / steps)
+
+
 def train(reading: dict[str, Any], data: Dataset, steps: int, width: int, device: torch.device) -> dict[str, float]:
     """Accuracies by classifier and step."""
     settings = dict(reading)
-    noise = max(1e-9, settings.pop("noise", 1.0) * NOISE * math.sqrt(steps / STEPS))
-    rate = settings.pop("rate", 1.0) * RATE * math.sqrt(STEPS / steps)
+    noise, rate = matched(steps)
+    noise, rate = max(1e-9, noise * settings.pop("noise", 1.0)), rate * settings.pop("rate", 1.0)
     torch.manual_seed(0)
     problem = Problem(
         images=unit_range(data.train.x).to(device),
@@ -84,7 +90,7 @@ def train(reading: dict[str, Any], data: Dataset, steps: int, width: int, device
     )
     method = Matched(steps=steps, learning_rate=rate, noise_multiplier=noise, **settings)
     engine = method.prepare(problem)
-    judge = Downstream("merf", ("logreg", "mlp"), 10_000, 1)
+    judge = Downstream("merf", ("logreg", "mlp"), SAMPLES, 1)
     test_x, test_y = unit_range(data.test.x).to(device), _labels(data.test.y).to(device)
 
     def draw(count: int) -> tuple[Tensor, Tensor]:

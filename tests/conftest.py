@@ -1,5 +1,6 @@
 """What all tests share."""
 
+import importlib.util
 import os
 import subprocess
 import sys
@@ -23,6 +24,19 @@ REPOSITORY = Path(__file__).resolve().parents[1]
 def one_thread():
     """Workers run side by side: one thread each is faster than two that fight."""
     torch.set_num_threads(1)
+
+
+@pytest.fixture(scope="session")
+def script():
+    """The module of a file in scripts/, by its name."""
+
+    def load(name):
+        spec = importlib.util.spec_from_file_location(name, REPOSITORY / f"scripts/{name}.py")
+        module = importlib.util.module_from_spec(spec)
+        spec.loader.exec_module(module)
+        return module
+
+    return load
 
 
 @pytest.fixture

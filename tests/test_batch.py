@@ -1,19 +1,13 @@
 """scripts/batch.py: what it packs."""
 
-import importlib.util
 import tarfile
 
 import pytest
 
-from dpot.config import REPOSITORY
-
 
 @pytest.fixture(scope="module")
-def batch():
-    spec = importlib.util.spec_from_file_location("batch", REPOSITORY / "scripts/batch.py")
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
+def batch(script):
+    return script("batch")
 
 
 @pytest.mark.parametrize("checkpoints", [False, True])

@@ -1,6 +1,5 @@
 """scripts/keep_results.py: what is kept, under which names, and that the tables and pictures follow from it."""
 
-import importlib.util
 import json
 import shutil
 import sys
@@ -17,11 +16,9 @@ RUNS = [f"Sketch_10-dslr_to_amazon-s{seed}" for seed in (0, 1, 2)]
 
 
 @pytest.fixture
-def keep(tmp_path, monkeypatch):
+def keep(tmp_path, monkeypatch, script):
     """keep() on finished runs in tmp_path/outputs, into tmp_path/reproduced; returns the folder of Figure 3."""
-    spec = importlib.util.spec_from_file_location("keep_results", REPOSITORY / "scripts/keep_results.py")
-    script = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(script)
+    keep_results = script("keep_results")
     monkeypatch.setattr(store, "REPRODUCED", tmp_path / "reproduced")
     monkeypatch.setattr(readme, "update", lambda: None)
     monkeypatch.setenv("DPOT_DATA", str(tmp_path / "data"))
@@ -31,7 +28,7 @@ def keep(tmp_path, monkeypatch):
     def run(*options: str, figure: str = "3") -> Path:
         words = ["keep_results", str(tmp_path / "outputs"), "dp_swd", "figure", figure, *options]
         monkeypatch.setattr(sys, "argv", words)
-        script.main()
+        keep_results.main()
         return tmp_path / f"reproduced/dp_swd/figure_{figure}"
 
     return run

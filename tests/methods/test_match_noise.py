@@ -1,0 +1,45 @@
+"""scripts/match_noise.py: the noise and the rate of a short training that stands for a long one."""
+
+import math
+
+import pytest
+import torch
+
+from dpot.data.digits import Digits
+
+
+@pytest.fixture(scope="module")
+def match(script):
+    return script("match_noise")
+
+
+@pytest.mark.parametrize("steps", [100, 4000, 3_446_400])
+def test_what_is_learned_and_how_far_weights_wander_stay_as_published(match, steps):
+    noise, rate = match.matched(steps)
+    assert math.sqrt(steps) / noise == pytest.approx(math.sqrt(3_446_400) / 1.1)
+    assert rate * math.sqrt(steps) == pytest.approx(1e-5 * math.sqrt(3_446_400))
+
+
+def test_a_reading_is_trained_and_judged_three_times(match, monkeypatch):
+    seen = []
+    plainly = match.Matched.__init__
+
+    def remember(self, **settings):
+        seen.append(settings)
+        plainly(self, **settings)
+
+    monkeypatch.setattr(match.Matched, "__init__", remember)
+    monkeypatch.setattr(match, "SAMPLES", 100)
+    data = Digits(size=8).load()
+    found = match.train({"noise": 0.5, "fraction": 0.2}, data, 8, 4, torch.device("cpu"))
+    noise, rate = match.matched(8)
+    assert seen == [{"steps": 8, "learning_rate": rate, "noise_multiplier": noise / 2, "fraction": 0.2}]
+    assert list(found) == [f"{kind}, {part}" for part in ("a quarter", "half", "all") for kind in ("logreg", "mlp")]
+    assert all(0 <= value <= 100 for value in found.values())
+
+
+def test_files_hold_what_was_found(match, tmp_path):
+    one = {"steps": 8, "width": 4, "accuracy": {"logreg, all": 71.25}}
+    match.write(tmp_path / "noise", {"as in Table 1": one})
+    assert "| as in Table 1 | 8 | 4 | 71.2 |" in (tmp_path / "noise.md").read_text()
+    assert '"logreg, all": 71.25' in (tmp_path / "noise.json").read_text()
