@@ -10,6 +10,8 @@ from PIL import Image
 from dpot import config
 from dpot.errors import DataError
 from dpot.launch import compose_config
+from dpot.privacy.accountants import ACCOUNTANTS, Pricing
+from dpot.privacy.events import Adjacency, Gaussian, PoissonSampled, SelfComposed
 from dpot.record import Record
 from dpot.reporting import pictures, sheets
 from dpot.reporting.figures import grid
@@ -102,3 +104,12 @@ def test_the_last_run_of_a_sheet_composes(each):
     """Its overrides, those for a CPU included, name things that exist. One run a sheet: composing takes a second."""
     run = list(each.runs(seeds=1, small=True, profile="quick"))[-1]
     config.check(compose_config([*run.overrides, "profile=quick"]))
+
+
+def test_figure_4b_of_dp_sinkhorn_has_the_steps_that_its_printed_budget_tells():
+    """ε = 2.33 is what the authors' accountant gives for noise 0.9 after so many steps."""
+    runs = sheets.load("dp_sinkhorn", "4b", "figure").runs(None, False, False, "paper")
+    (steps,) = {int(o.partition("=")[2]) for run in runs for o in run.overrides if o.startswith("loss.steps=")}
+    event = SelfComposed(PoissonSampled(Gaussian(0.9, Adjacency.ADD_REMOVE), 50 / 60_000), steps)
+    priced = ACCOUNTANTS["paper_dp_sinkhorn"](event, Pricing(delta=1e-5, bound="exact"))
+    assert priced == pytest.approx(2.33, abs=0.005)
