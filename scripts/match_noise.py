@@ -1,19 +1,22 @@
 """DP-Sinkhorn's long private runs in short: fewer steps, with the noise that drowns the data as much over all of them.
 
-    python scripts/match_noise.py results/reproduced/dp_sinkhorn/matched_noise [--steps 4000] [--width 16]
+    python scripts/match_noise.py results/reproduced/dp_sinkhorn/matched_noise [--runs 3]
 
 What is learned from T steps under noise of multiplier z goes with √T/z, and how far Adam's weights wander with
 rate·√T: a training of t steps with z·√(t/T) and rate·√(T/t) keeps both. It is not private: it tells, at a thousandth of
 the cost, what a reading of the paper does to the private training. Each reading trains on MNIST, is judged by logistic
 regression and MLP (10,000 samples, scikit-learn's objectives) after a quarter, half and all of its steps, and written
-to NAME.json, with where it comes from, and NAME.md as soon as it is done; readings that are there already are kept.
+to NAME.json, with where it comes from, and NAME.md as soon as it is done; what is there already is kept. The noise is
+new each time and moves a run by several points: --runs says how many there shall be of each reading.
 """
 
 from __future__ import annotations
 
 import argparse
+import itertools
 import json
 import math
+import statistics
 from pathlib import Path
 from typing import Any
 
@@ -111,20 +114,32 @@ def _labels(labels: Tensor | None) -> Tensor:
     return labels
 
 
-def write(name: Path, found: dict[str, Any]) -> None:
+def write(name: Path, found: dict[str, list[dict[str, Any]]]) -> None:
     """Both files."""
     write_atomically(name.with_suffix(".json"), json.dumps(found, indent=1) + "\n")
-    columns = list(next(iter(found.values()))["accuracy"])
+    columns = list(next(iter(found.values()))[0]["accuracy"])
     lines = [
         "# DP-Sinkhorn on MNIST with matched noise: a simulation, not private",
         "",
-        "| reading | steps | width | " + " | ".join(columns) + " |",
-        "|---" * (3 + len(columns)) + "|",
+        "| reading | steps | width | runs | " + " | ".join(columns) + " |",
+        "|---" * (4 + len(columns)) + "|",
     ]
-    for reading, one in found.items():
-        accuracies = " | ".join(f"{one['accuracy'].get(column, math.nan):.1f}" for column in columns)
-        lines.append(f"| {reading} | {one['steps']:,} | {one['width']} | {accuracies} |")
+    for reading, runs in found.items():
+        sizes = (", ".join(sorted({f"{run[key]:,}" for run in runs})) for key in ("steps", "width"))
+        accuracies = (_spread([run["accuracy"][column] for run in runs]) for column in columns)
+        lines.append("| " + " | ".join([reading, *sizes, str(len(runs)), *accuracies]) + " |")
     write_atomically(name.with_suffix(".md"), "\n".join([*lines, ""]))
+
+
+def _spread(values: list[float]) -> str:
+    """Mean and, of several, standard deviation."""
+    mean = f"{statistics.fmean(values):.1f}"
+    return f"{mean} ± {statistics.stdev(values):.1f}" if len(values) > 1 else mean
+
+
+def _read(path: Path) -> dict[str, list[dict[str, Any]]]:
+    found: dict[str, list[dict[str, Any]]] = json.loads(path.read_text()) if path.exists() else {}
+    return found
 
 
 def main() -> None:
@@ -133,6 +148,7 @@ def main() -> None:
     parser.add_argument("name", type=Path, help="of the files, without .json")
     parser.add_argument("--steps", type=int, default=4000)
     parser.add_argument("--width", type=int, default=16, help="of the generator; the published one has 64")
+    parser.add_argument("--runs", type=int, default=1)
     parser.add_argument("--readings", nargs="+", default=list(READINGS), choices=list(READINGS))
     parser.add_argument("--threads", type=int, default=None)
     options = parser.parse_args()
@@ -144,16 +160,16 @@ def main() -> None:
     assert isinstance(node, DictConfig)
     data = config.instantiate(node, "dataset").load(cfg.data_root)
     path = options.name.with_suffix(".json")
-    for reading in options.readings:
-        found = json.loads(path.read_text()) if path.exists() else {}
-        if reading in found:
+    for _, reading in itertools.product(range(options.runs), options.readings):
+        if len(_read(path).get(reading, ())) >= options.runs:
             continue
         accuracy = train(READINGS[reading], data, options.steps, options.width, device)
         print(reading, accuracy, flush=True)
         origin = provenance(cfg) | {"data": facts(data)}
         one = {"changes": READINGS[reading], "steps": options.steps, "width": options.width, "accuracy": accuracy}
-        found = json.loads(path.read_text()) if path.exists() else {}  # another process may have written meanwhile
-        write(options.name, found | {reading: one | {"provenance": origin}})
+        found = _read(path)  # another process may have written meanwhile
+        found.setdefault(reading, []).append(one | {"provenance": origin})
+        write(options.name, found)
 
 
 if __name__ == "__main__":

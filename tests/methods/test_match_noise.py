@@ -1,5 +1,6 @@
 """scripts/match_noise.py: the noise and the rate of a short training that stands for a long one."""
 
+import json
 import math
 
 import pytest
@@ -38,8 +39,10 @@ def test_a_reading_is_trained_and_judged_three_times(match, monkeypatch):
     assert all(0 <= value <= 100 for value in found.values())
 
 
-def test_files_hold_what_was_found(match, tmp_path):
-    one = {"steps": 8, "width": 4, "accuracy": {"logreg, all": 71.25}}
-    match.write(tmp_path / "noise", {"as in Table 1": one})
-    assert "| as in Table 1 | 8 | 4 | 71.2 |" in (tmp_path / "noise.md").read_text()
-    assert '"logreg, all": 71.25' in (tmp_path / "noise.json").read_text()
+def test_files_hold_mean_and_spread_of_what_was_found(match, tmp_path):
+    once, twice = ({"steps": 8000, "width": 4, "accuracy": {"logreg, all": value}} for value in (70.0, 74.0))
+    match.write(tmp_path / "noise", {"as in Table 1": [once], "p = 0.2": [once, twice]})
+    written = (tmp_path / "noise.md").read_text()
+    assert "| as in Table 1 | 8,000 | 4 | 1 | 70.0 |" in written
+    assert "| p = 0.2 | 8,000 | 4 | 2 | 72.0 ± 2.8 |" in written
+    assert json.loads((tmp_path / "noise.json").read_text())["p = 0.2"] == [once, twice]
