@@ -165,7 +165,7 @@ def main() -> None:
             continue
         accuracy = train(READINGS[reading], data, options.steps, options.width, device)
         print(reading, accuracy, flush=True)
-        origin = provenance(cfg) | {"data": facts(data)}
+        origin = {key: value for key, value in provenance(cfg).items() if key != "command"} | {"data": facts(data)}
         one = {"changes": READINGS[reading], "steps": options.steps, "width": options.width, "accuracy": accuracy}
         found = _read(path)  # another process may have written meanwhile
         found.setdefault(reading, []).append(one | {"provenance": origin})
