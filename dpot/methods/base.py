@@ -17,8 +17,6 @@ from dpot.training.ema import EMA
 from dpot.training.engine import Engine, Outcome
 from dpot.training.schedules import Schedule
 
-LARGEST_RATE = 5e-4  # of a shortened training
-
 
 @dataclass(kw_only=True)
 class Problem(Work):
@@ -33,17 +31,6 @@ class Problem(Work):
     generator: Generator
     batch_statistics: bool = False  # how BatchNorm normalises when samples are drawn (see synthesize)
     average: EMA | None = None
-
-    def rate(self, learning_rate: float, wanted: int) -> float:
-        """The method's learning rate, larger where a profile cuts the `wanted` steps.
-
-        Adam's way is about rate × steps long: it is kept, up to rates of LARGEST_RATE, so that a short training by a
-        method made for millions of small steps gets somewhere. Such a run is never called comparable.
-        """
-        steps = self.steps(wanted)
-        return (
-            learning_rate if steps == wanted else max(learning_rate, min(LARGEST_RATE, learning_rate * wanted / steps))
-        )
 
     def engine(
         self,

@@ -267,3 +267,12 @@ def test_without_noise_sinkhorn_clips_as_it_is_told_and_dp_sinkhorn_must():
 
 def test_steps_of_dp_sinkhorn_by_kernels_are_those_without_in_tritons_interpreter(interpreted):
     interpreted(Path(__file__).with_name("interpreted_dp_sinkhorn.py"))
+
+
+@pytest.mark.parametrize(("method", "rate"), [(Sinkhorn, 1e-4), (DPSinkhorn, 1e-5 * 10**0.5)])
+def test_a_shortened_training_keeps_its_way_by_larger_steps(method: type[Sinkhorn], rate: float) -> None:
+    """As long a way with a tenth of the steps; a walk at random, which noise makes of it, is as √steps long."""
+    trained = method(steps=1000, learning_rate=1e-5)
+    assert trained.rate(100) == pytest.approx(rate)
+    assert trained.rate(1000) == 1e-5
+    assert trained.rate(1) <= 5e-4
