@@ -54,8 +54,14 @@ def main() -> None:
         comparable = options.subsets or record.provenance["data"]["comparable"]
         return bool(comparable and record.config["profile"]["name"] == options.profile)
 
+    served = set()
+    for home, record in of_other_sheets(sheet, store.records(nowhere)):
+        if is_wanted(record):
+            store.claim(record.provenance["directory"], home)
+            served.add((home["row"], *home["group"], home["seed"]))
+            print(f"serves here too: {record.provenance['directory'].relative_to(store.REPRODUCED)}")
     for home, run in finished(options.output_root, sheet):
-        if not is_wanted(Record.load(run)):
+        if (home["row"], *home["group"], home["seed"]) in served or not is_wanted(Record.load(run)):
             continue
         short = [options.profile] if options.profile != "paper" else []
         words = "-".join([home["row"], *home["group"], f"s{home['seed']}", *short])
@@ -70,10 +76,6 @@ def main() -> None:
         store.claim(target, home)
         shutil.copyfile(run / RECORD, target / RECORD)  # last, as a run does
         print(f"kept: {target.name}")
-    for home, record in of_other_sheets(sheet, store.records(nowhere)):
-        if is_wanted(record):
-            store.claim(record.provenance["directory"], home)
-            print(f"serves here too: {record.provenance['directory'].relative_to(store.REPRODUCED)}")
     cells = compare.compare(sheet, printed, store.records(nowhere), None)  # of the largest profile there is
     absent = lacking(sheet, OmegaConf.create({"data_root": os.environ["DPOT_DATA"]}))
     cells = [replace(c, verdict="needs data") if c.row in absent and c.ours is None else c for c in cells]
