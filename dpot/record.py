@@ -243,6 +243,12 @@ def commit_of_code() -> tuple[str | None, bool | None]:
         return None, None
 
 
+def name_of_code() -> str:
+    """The same in a few letters."""
+    commit, dirty = commit_of_code()
+    return (commit or "unknown")[:12] + (" with changes" if dirty else "")
+
+
 def _git(*arguments: str) -> str:
     done = subprocess.run(
         ["git", "-C", str(REPOSITORY), *arguments], capture_output=True, text=True, check=True, timeout=20

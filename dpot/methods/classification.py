@@ -16,6 +16,7 @@ from dpot.privacy.budget import Budget
 from dpot.privacy.ledger import Ledger
 from dpot.privacy.noise import NoiseSource
 from dpot.privacy.wdp.budget import BayesianBudget, WassersteinBudget
+from dpot.record import name_of_code
 from dpot.training.checkpoint import CheckpointPolicy
 from dpot.training.engine import Engine
 from dpot.training.progress import Progress
@@ -116,7 +117,9 @@ class Classification:
             every={period: all_of(actions) for period, actions in due.items()},
             before=before,
             extra_state={"ledger": self.ledger, "epochs": self.log},
-            checkpoint=CheckpointPolicy(self.checkpoints, every_seconds=60) if self.checkpoints else None,
+            checkpoint=CheckpointPolicy(self.checkpoints, every_seconds=60, code=name_of_code())
+            if self.checkpoints
+            else None,
             fingerprint=self.fingerprint,
             report=self.progress,
             name=self.name,

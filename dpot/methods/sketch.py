@@ -277,4 +277,5 @@ def _joined(first: Outcome, second: Outcome) -> Outcome:
         reason=second.reason,
         history=history,
         resumed_at=first.resumed_at if second.resumed_at is None else first.steps + second.resumed_at,
+        earlier=first.earlier + [part | {"until": part["until"] + first.steps} for part in second.earlier],
     )

@@ -17,7 +17,7 @@ from dpot.privacy.budget import Budget
 from dpot.privacy.events import Event, NonPrivate
 from dpot.privacy.ledger import Ledger
 from dpot.privacy.noise import NoiseSource
-from dpot.record import write_atomically
+from dpot.record import name_of_code, write_atomically
 from dpot.training.checkpoint import CheckpointPolicy
 from dpot.training.ema import EMA
 from dpot.training.engine import Engine
@@ -84,7 +84,7 @@ class Work:
             every=every,
             before=before,
             extra_state={"ledger": self.ledger},
-            checkpoint=CheckpointPolicy(folder, every_seconds=60) if folder else None,
+            checkpoint=CheckpointPolicy(folder, every_seconds=60, code=name_of_code()) if folder else None,
             fingerprint=self.fingerprint,
             report=self.progress,
             name=f"{self.name}, {part}" if part else self.name,

@@ -54,7 +54,7 @@ def _make(state: SheetState) -> str:
 
 def _run(runs: RunsOfCell) -> dict[str, Any]:
     records = runs.records
-    seconds = [float(r.provenance.get("seconds", 0)) for r in records]
+    seconds = [_seconds(record) for record in records]
     facts = [r.provenance for r in records]
     return {
         "row": runs.row,
@@ -65,9 +65,25 @@ def _run(runs: RunsOfCell) -> dict[str, Any]:
         "device": _joined([f.get("device") for f in facts]),
         "seconds": f"{statistics.fmean(seconds):.0f}" if seconds else "–",
         "seconds_value": statistics.fmean(seconds) if seconds else "",
-        "commit": _joined([str(f.get("commit") or "")[:10] + ("+" if f.get("dirty") else "") for f in facts]),
+        "commit": _joined([code for record in records for code in _codes(record)]),
         "command": runs.command,
     }
+
+
+def _training(record: Record) -> dict[str, Any]:
+    return record.metrics.get("training") or {}
+
+
+def _seconds(record: Record) -> float:
+    """Of the run; of one that was resumed at least those of its training, which count from the beginning."""
+    return max(float(record.provenance.get("seconds", 0)), float(_training(record).get("seconds") or 0))
+
+
+def _codes(record: Record) -> list[str]:
+    """The commits that had a part in it, the last one that of the record."""
+    before = [str(part["code"] or "unknown")[:10] for part in _training(record).get("earlier") or []]
+    own = str(record.provenance.get("commit") or "")[:10] + ("+" if record.provenance.get("dirty") else "")
+    return [*before, own]
 
 
 def _joined(values: list[Any]) -> str:

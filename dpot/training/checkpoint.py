@@ -39,11 +39,15 @@ _NAME = re.compile(r"step-(\d{12})\.dpot")
 
 @dataclass(frozen=True)
 class CheckpointPolicy:
-    """Where and how often. One directory per training; resume=False begins anew and removes its old ones."""
+    """Where and how often. One directory per training; resume=False begins anew and removes its old ones.
+
+    `code` names the code that trains, for the record of a run that other code goes on with.
+    """
 
     directory: str | Path
     every_seconds: NonNegative = 300.0
     resume: bool = True
+    code: str | None = None
 
 
 class Refused(Exception):

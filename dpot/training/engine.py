@@ -62,6 +62,7 @@ class Outcome:
     reason: str
     history: list[dict[str, float]] = field(default_factory=list)
     resumed_at: int | None = None
+    earlier: list[dict[str, Any]] = field(default_factory=list)  # up to which step which code trained, before this one
 
     @property
     def steps_per_second(self) -> float:
@@ -77,6 +78,7 @@ class Outcome:
             "mode": self.mode,
             "reason": self.reason,
             "resumed_at": self.resumed_at,
+            "earlier": self.earlier,
             "history": self.history,
         }
 
@@ -308,6 +310,8 @@ class Engine:
             "names": self._names,
             "window": torch.cat(self._window) if self._window else None,
             "history": self.outcome.history,
+            "code": self._checkpoints.policy.code,
+            "earlier": self.outcome.earlier,
             "extra": {name: holder.state_dict() for name, holder in self._extra.items()},
         }
         self._checkpoints.save(self.step, state)
@@ -336,6 +340,8 @@ class Engine:
         self._rows = torch.zeros(self.log_every, len(self._names), device=self.device)
         self._window = [] if state["window"] is None else [state["window"]]
         self.outcome.history = list(state["history"])
+        # older checkpoints do not say by what code they were made
+        self.outcome.earlier = [*state.get("earlier", []), {"until": self.step, "code": state.get("code")}]
 
 
 def _copy_all(mine: Mapping[str, Tensor], stored: Mapping[str, Tensor], where: str) -> None:

@@ -10,6 +10,7 @@ import pytest
 
 from dpot.errors import UsageError
 from dpot.launch import compose_config, run
+from dpot.record import Record
 from dpot.reporting import charts, gather, markup, sheet_page, site, store
 
 VOID = {"meta", "link", "img", "br", "input", "hr"}
@@ -184,3 +185,14 @@ def test_a_strip_says_its_counts():
     strip = charts.share([("within", 3), ("better", 0), ("outside", 1)], "T")
     assert drawn(strip).get("aria-label") == "T: 3 within, 1 outside"
     assert charts.share([("within", 0)], "T") == ""
+
+
+def test_a_resumed_run_names_every_commit_and_all_its_seconds():
+    earlier = [{"until": 200, "code": None}, {"until": 400, "code": "a" * 12}]
+    training = {"seconds": 90.0, "earlier": earlier}
+    record = Record({}, {"training": training}, {}, {"commit": "b" * 40, "dirty": False, "seconds": 20.0}, {})
+    assert sheet_page._codes(record) == ["unknown", "a" * 10, "b" * 10]
+    assert sheet_page._seconds(record) == 90.0
+    record.metrics.clear()  # a run without a training, as a table of accounting is
+    assert sheet_page._codes(record) == ["b" * 10]
+    assert sheet_page._seconds(record) == 20.0

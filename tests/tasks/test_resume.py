@@ -14,6 +14,7 @@ from dpot import config
 from dpot.evaluation.downstream import Downstream
 from dpot.evaluation.stepping import side_by_side
 from dpot.launch import compose_config
+from dpot.record import name_of_code
 from dpot.tasks.generate import Generate
 from dpot.tasks.marks import Marks
 
@@ -25,7 +26,7 @@ SCRIPT = """
 import sys, time
 from dpot.methods import work
 policy, charge = work.CheckpointPolicy, work.Work.charging
-work.CheckpointPolicy = lambda folder, every_seconds: policy(folder, every_seconds=0)
+work.CheckpointPolicy = lambda folder, every_seconds, code: policy(folder, every_seconds=0, code=code)
 def slowly(self, *arguments):
     before = charge(self, *arguments)
     return lambda count: (time.sleep(0.3), before(count))
@@ -56,6 +57,7 @@ def test_killed_while_training_each_run_goes_on_from_its_checkpoint(tmp_path):
     for answer in Generate(fid=False).run_together(configs(tmp_path)):
         training = answer.data["metrics"]["training"]
         assert training["resumed_at"] > 0
+        assert training["earlier"] == [{"until": training["resumed_at"], "code": name_of_code()}]
         assert training["steps"] == STEPS
         assert answer.data["privacy"]["releases"] == STEPS
         assert answer.data["privacy"]["rigorous"]

@@ -33,9 +33,9 @@ def stored(directory: Path) -> list[Path]:
     return sorted(directory.glob("step-*.dpot"))
 
 
-def interrupted(directory: Path, at: int, **options: Any) -> Toy:
+def interrupted(directory: Path, at: int, code: str | None = None, **options: Any) -> Toy:
     """A toy whose ledger refuses after `at` steps, leaving a checkpoint behind."""
-    toy = Toy(checkpoint=CheckpointPolicy(directory, every_seconds=0), **options)
+    toy = Toy(checkpoint=CheckpointPolicy(directory, every_seconds=0, code=code), **options)
     toy.ledger.limit = at
     with pytest.raises(PermissionError):
         toy.engine.run()
@@ -74,6 +74,16 @@ def test_a_resumed_training_ends_where_an_uninterrupted_one_does(tmp_path: Path,
     assert differing(again.state(), whole.state()) == []
     assert outcome.history == history
     assert again.ledger.charged == 60
+
+
+def test_every_code_that_had_a_part_in_a_training_is_named(tmp_path: Path) -> None:
+    """Two interruptions, other code each time: up to where the first two trained; the last is that of the record."""
+    first, second = interrupted(tmp_path, 10, code="first"), interrupted(tmp_path, 30, code="second")
+    outcome = Toy(checkpoint=CheckpointPolicy(tmp_path, code="third")).engine.run()
+    ends = {"first": first.engine.step, "second": second.engine.step}
+    assert outcome.earlier == [{"until": step, "code": code} for code, step in ends.items()]
+    assert 0 < ends["first"] < ends["second"] == outcome.resumed_at
+    assert outcome.facts()["earlier"] == outcome.earlier
 
 
 def test_the_time_before_a_resume_counts(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
