@@ -13,11 +13,11 @@ from dpot.evaluation import classifiers
 from dpot.evaluation.stepping import Fit, side_by_side
 from dpot.ranges import Count
 
-Kind = Literal["logreg", "mlp", "cnn"]
+Kind = Literal["logreg", "mlp", "cnn", "cnn_adam"]
 Draw = Callable[[int], tuple[Tensor, Tensor]]
 Accuracies = dict[str, list[float]]
 SKLEARNS = ("merf", "gs_wgan")  # protocols whose LogReg and MLP are scikit-learn's
-PATIENCE: dict[Kind, int] = {"logreg": 10, "mlp": 30, "cnn": 60}  # of DP-Sinkhorn, in epochs
+PATIENCE: dict[Kind, int] = {"logreg": 10, "mlp": 30, "cnn": 60, "cnn_adam": 60}  # of DP-Sinkhorn, in epochs
 
 
 class Downstream:
@@ -25,7 +25,7 @@ class Downstream:
 
     protocol "merf" is DP-MERF's and DP-SWD's (scikit-learn's objectives), "dp_sinkhorn" is that of DP-Sinkhorn's code
     (torch, best epoch on held-out synthetic data), "sinkhorn" the same with smaller batches, momentum and a larger CNN.
-    "gs_wgan" is scikit-learn's objectives plus that CNN.
+    "gs_wgan" is scikit-learn's objectives plus that CNN. "cnn_adam" is how DP-Sinkhorn's code can train its CNN too.
     """
 
     def __init__(
@@ -38,6 +38,8 @@ class Downstream:
     ) -> None:
         self.protocol, self.kinds, self.samples, self.passes = protocol, list(kinds), samples, passes
         self.backend = backend
+        if "cnn_adam" in kinds and protocol != "dp_sinkhorn":
+            raise UsageError("classifier.kinds: cnn_adam is DP-Sinkhorn's: use protocol=dp_sinkhorn, or cnn")
         if backend == "sklearn" and (protocol not in SKLEARNS or "cnn" in kinds):
             raise UsageError("classifier.backend=sklearn has no CNN and no patience: use protocol=merf without cnn")
 
@@ -99,12 +101,13 @@ def dp_sinkhorn_network(
     kind: Kind, features: int, shape: tuple[int, ...], classes: int, device: torch.device
 ) -> tuple[nn.Module, torch.optim.Optimizer, dict[str, int]]:
     """As DP-Sinkhorn's code trains them: LogReg and MLP 784-100-10 by Adam 1e-4, the CNN by plain SGD 1e-3."""
-    patience, epochs = PATIENCE[kind], 500 if kind == "cnn" else 300
-    plan = {"batch": 512, "max_epochs": epochs, "patience": patience}
-    if kind == "cnn":
+    plan = {"batch": 512, "max_epochs": 500 if kind == "cnn" else 300, "patience": PATIENCE[kind]}
+    if kind in ("cnn", "cnn_adam"):
         network: nn.Module = classifiers.ThreeConvolutions(shape, classes).to(device)  # type: ignore[arg-type]
+    else:
+        network = _shallow(kind, features, classes).to(device)
+    if kind == "cnn":
         return network, torch.optim.SGD(network.parameters(), lr=1e-3, fused=device.type == "cuda"), plan
-    network = _shallow(kind, features, classes).to(device)
     return network, classifiers.adam(network.parameters(), 1e-4, device, weight_decay=1e-6), plan
 
 

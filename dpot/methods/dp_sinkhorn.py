@@ -177,15 +177,6 @@ class DPSinkhorn(Sinkhorn):
         rows = math.sqrt(self.batch) if self.clip_per == "row" and self.perturb == "images" else 1.0
         return 2 * self.bound * rows
 
-    def rate(self, steps: int) -> float:
-        """The learning rate, larger where a profile cuts the steps, up to LARGEST_RATE; never called comparable.
-
-        Adam's way is about rate × steps long; under noise that drowns the gradient, a random walk, rate × √steps. It is
-        kept, so that a short training by a method made for millions of small steps gets somewhere.
-        """
-        longer = (self.steps / steps) ** (0.5 if self.private else 1.0)
-        return max(self.learning_rate, min(LARGEST_RATE, self.learning_rate * longer))
-
     def shown(self, loss: Tensor, images: Tensor) -> dict[str, Tensor]:
         """How far a generated image is from the next. The loss is computed on private records: it would be released."""
         made = images.detach()

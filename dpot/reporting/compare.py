@@ -11,7 +11,7 @@ from dpot.record import Record
 from dpot.reporting.published import Table
 from dpot.reporting.sheets import Column, PlannedRun, Sheet
 
-ACCURACIES = ("accuracy", "logreg", "mlp", "cnn")
+ACCURACIES = ("accuracy", "logreg", "mlp", "cnn", "cnn_adam")
 PROFILES = ("paper", "short", "quick", "smoke")
 
 

@@ -208,7 +208,7 @@ def _utility(
     real, labels = _records(data.test).to(device), _labels(data.test).to(device)
     found: dict[str, Any] = {}
     if data.classes > 1:
-        downstream.kinds = [kind for kind in downstream.kinds if kind != "cnn" or data.kind == "images"]
+        downstream.kinds = [kind for kind in downstream.kinds if "cnn" not in kind or data.kind == "images"]
         scores = downstream.evaluate(synthesizer.draw, real, labels, data.classes, seed)
         for name, values in scores.items():
             spread = statistics.stdev(values) if len(values) > 1 else None

@@ -11,7 +11,7 @@ from torch import nn
 
 from dpot.errors import UsageError
 from dpot.evaluation import classifiers
-from dpot.evaluation.downstream import Downstream
+from dpot.evaluation.downstream import Downstream, dp_sinkhorn_network
 from dpot.evaluation.fid import FrechetInception, RunningStatistics, frechet_distance
 from dpot.evaluation.stepping import side_by_side
 from dpot.models.conv_pool import ConvPoolFirst
@@ -106,6 +106,20 @@ def test_cnn_learns(digits):
 def test_the_cnn_of_dp_sinkhorns_code_has_its_number_of_weights():
     assert sum(p.numel() for p in classifiers.ThreeConvolutions((1, 28, 28), 10).parameters()) == 241_546
     assert classifiers.ThreeConvolutions((3, 32, 32), 2)[1][8].in_features == 2048
+
+
+def test_dp_sinkhorns_cnn_is_trained_by_either_of_its_optimisers():
+    """Batches of 512 and patience of 60 epochs with both; 500 epochs of plain SGD, 300 of Adam (its public code)."""
+    published = {"cnn": (torch.optim.SGD, 1e-3, 0, 500), "cnn_adam": (torch.optim.Adam, 1e-4, 1e-6, 300)}
+    for kind, (optimiser, rate, decay, epochs) in published.items():
+        network, chosen, plan = dp_sinkhorn_network(kind, 784, (1, 28, 28), 10, torch.device("cpu"))
+        (group,) = chosen.param_groups
+        assert isinstance(network, classifiers.ThreeConvolutions)
+        assert (type(chosen), group["lr"], group["weight_decay"]) == (optimiser, rate, decay)
+        assert group.get("momentum", 0) == 0
+        assert plan == {"batch": 512, "max_epochs": epochs, "patience": 60}
+    with pytest.raises(UsageError, match="cnn_adam is DP-Sinkhorn's"):
+        Downstream(protocol="merf", kinds=["cnn_adam"])
 
 
 def test_dp_sinkhorns_classifiers_see_black_as_minus_one():
