@@ -17,6 +17,7 @@ import itertools
 import json
 import math
 import statistics
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -54,7 +55,11 @@ READINGS: dict[str, dict[str, Any]] = {
     "rate × 3": {"rate": 3.0},
     "rate / 3": {"rate": 1 / 3},
     "m = 3": {"l1": 3.0},
+    "parameter gradient, L2, biased": {"perturb": "parameters", "l1": 0.0, "debias": "none"},
+    "image gradient, L2, biased": {"l1": 0.0, "debias": "none"},
+    "image gradient, L1, biased": {"l2": 0.0, "debias": "none"},
 }
+PARTS = {4: "a quarter", 2: "half", 1: "all"}
 
 
 class Matched(DPSinkhorn):
@@ -72,7 +77,9 @@ def matched(steps: int) -> tuple[float, float]:
     return NOISE * math.sqrt(steps / STEPS), RATE * math.sqrt(STEPS / steps)
 
 
-def train(reading: dict[str, Any], data: Dataset, steps: int, width: int, device: torch.device) -> dict[str, float]:
+def train(
+    reading: dict[str, Any], data: Dataset, steps: int, width: int, device: torch.device, parts: Sequence[int]
+) -> dict[str, float]:
     """Accuracies by classifier and step."""
     settings = dict(reading)
     noise, rate = matched(steps)
@@ -101,11 +108,11 @@ def train(reading: dict[str, Any], data: Dataset, steps: int, width: int, device
         return images * (images >= 0.5), labels
 
     found = {}
-    for part, word in ((4, "a quarter"), (2, "half"), (1, "all")):
+    for part in parts:
         engine.steps = steps // part
         engine.run()
         for kind, values in judge.evaluate(draw, test_x, test_y, data.classes, 0).items():
-            found[f"{kind}, {word}"] = values[0]
+            found[f"{kind}, {PARTS[part]}"] = values[0]
     return found
 
 
@@ -149,6 +156,7 @@ def main() -> None:
     parser.add_argument("--steps", type=int, default=4000)
     parser.add_argument("--width", type=int, default=16, help="of the generator; the published one has 64")
     parser.add_argument("--runs", type=int, default=1)
+    parser.add_argument("--parts", nargs="+", type=int, default=list(PARTS), choices=list(PARTS), help="4: a quarter")
     parser.add_argument("--readings", nargs="+", default=list(READINGS), choices=list(READINGS))
     parser.add_argument("--threads", type=int, default=None)
     options = parser.parse_args()
@@ -163,7 +171,7 @@ def main() -> None:
     for _, reading in itertools.product(range(options.runs), options.readings):
         if len(_read(path).get(reading, ())) >= options.runs:
             continue
-        accuracy = train(READINGS[reading], data, options.steps, options.width, device)
+        accuracy = train(READINGS[reading], data, options.steps, options.width, device, options.parts)
         print(reading, accuracy, flush=True)
         origin = {key: value for key, value in provenance(cfg).items() if key != "command"} | {"data": facts(data)}
         one = {"changes": READINGS[reading], "steps": options.steps, "width": options.width, "accuracy": accuracy}

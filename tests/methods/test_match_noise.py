@@ -32,7 +32,7 @@ def test_a_reading_is_trained_and_judged_three_times(match, monkeypatch):
     monkeypatch.setattr(match.Matched, "__init__", remember)
     monkeypatch.setattr(match, "SAMPLES", 100)
     data = Digits(size=8).load()
-    found = match.train({"noise": 0.5, "fraction": 0.2}, data, 8, 4, torch.device("cpu"))
+    found = match.train({"noise": 0.5, "fraction": 0.2}, data, 8, 4, torch.device("cpu"), [4, 2, 1])
     noise, rate = match.matched(8)
     assert seen == [{"steps": 8, "learning_rate": rate, "noise_multiplier": noise / 2, "fraction": 0.2}]
     assert list(found) == [f"{kind}, {part}" for part in ("a quarter", "half", "all") for kind in ("logreg", "mlp")]
