@@ -1,6 +1,8 @@
-"""scripts/batch.py: what it packs."""
+"""scripts/batch.py: what it runs and what it packs."""
 
+import json
 import tarfile
+import time
 
 import pytest
 
@@ -41,3 +43,15 @@ def test_a_file_that_is_gone_meanwhile_is_passed_over(batch, tmp_path, monkeypat
     batch.pack(root, tmp_path / "results.tgz", False)
     with tarfile.open(tmp_path / "results.tgz") as tar:
         assert tar.getnames() == ["runs/a.txt"]
+
+
+def test_a_line_runs_dpot_and_scripts_one_after_the_other(batch, tmp_path):
+    """A failing one does not stop those after it; a script gets its own words alone."""
+    tool = tmp_path / "tool.py"
+    tool.write_text("import json, pathlib, sys\npathlib.Path(sys.argv[1]).write_text(json.dumps(sys.argv[1:]))\n")
+    line = f"task=nothing_of_the_kind; {tool} {tmp_path / 'said'} 'two words'"
+    worker = batch.Worker(0, line, tmp_path, time.monotonic() + 60, 2)
+    worker.run()
+    assert json.loads((tmp_path / "said").read_text()) == [str(tmp_path / "said"), "two words"]
+    assert worker.done == 1
+    assert "nothing_of_the_kind" in worker.log.read_text()
