@@ -3,8 +3,8 @@
     python scripts/batch.py commands.txt --limit 540 --pack results.tgz
 
 Each line of the file is one worker: dpot commands separated by ';', run one after the other (without the word dpot, or
-the name of a .py file in its place; '#' begins a comment). Small trainings do not fill a GPU: with NVIDIA's MPS, which is
-started if it can be, several processes share it without taking turns, and what the first line leaves idle the others
+the name of a .py file in its place; '#' begins a comment). Small trainings do not fill a GPU: with NVIDIA's MPS, which
+is started if it can be, several processes share it without taking turns, and what the first line leaves idle the others
 get. All write to --output-root. When the time is up the workers are told to stop; what is finished is on record, what
 is not goes on from its checkpoint when the same batch is run again. Records and pictures are packed every minute, kept
 releases and the newest checkpoint of each training only with --checkpoints (they hold noise states: keep them private).
