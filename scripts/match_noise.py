@@ -1,10 +1,10 @@
 """DP-Sinkhorn's long private runs in short: fewer steps, with the noise that drowns the data as much over all of them.
 
-    python scripts/match_noise.py results/reproduced/dp_sinkhorn/matched_noise [--runs 3]
+    python scripts/match_noise.py results/reproduced/dp_sinkhorn/matched_noise [--runs 3] [--dataset fashion_mnist]
 
 What is learned from T steps under noise of multiplier z goes with √T/z, and how far Adam's weights wander with
 rate·√T: a training of t steps with z·√(t/T) and rate·√(T/t) keeps both. It is not private: it tells, at a thousandth of
-the cost, what a reading of the paper does to the private training. Each reading trains on MNIST, is judged by logistic
+the cost, what a reading of the paper does to the private training. Each reading is trained, judged by logistic
 regression and MLP (10,000 samples, scikit-learn's objectives) after a quarter, half and all of its steps, and written
 to NAME.json, with where it comes from, and NAME.md as soon as it is done; what is there already is kept. The noise is
 new each time and moves a run by several points: --runs says how many there shall be of each reading.
@@ -18,6 +18,7 @@ import json
 import math
 import statistics
 from collections.abc import Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -42,7 +43,27 @@ from dpot.tasks.clouds import facts
 from dpot.training.progress import Progress
 from dpot.training.samplers import Poisson, Sampler
 
-STEPS, NOISE, RATE = 3_446_400, 1.1, 1e-5  # as published for MNIST
+RATE = 1e-5  # as published, like what follows
+
+
+@dataclass(frozen=True)
+class Published:
+    """The private training of a data set: steps, noise, and what else is set for it."""
+
+    title: str
+    steps: int
+    noise: float
+    settings: dict[str, Any]
+
+    def matched(self, steps: int) -> tuple[float, float]:
+        """Noise multiplier and rate for so many steps."""
+        return self.noise * math.sqrt(steps / self.steps), RATE * math.sqrt(self.steps / steps)
+
+
+PUBLISHED = {
+    "mnist": Published("MNIST", 3_446_400, 1.1, {}),
+    "fashion_mnist": Published("Fashion-MNIST", 1_812_000, 0.9, {"l1": 3.0}),
+}
 SAMPLES = 10_000  # to judge by
 # what a reading changes; noise and rate are factors
 READINGS: dict[str, dict[str, Any]] = {
@@ -72,17 +93,18 @@ class Matched(DPSinkhorn):
         return sampler, NonPrivate("a simulation: the noise is that of many more steps")
 
 
-def matched(steps: int) -> tuple[float, float]:
-    """Noise multiplier and rate for so many steps."""
-    return NOISE * math.sqrt(steps / STEPS), RATE * math.sqrt(STEPS / steps)
-
-
 def train(
-    reading: dict[str, Any], data: Dataset, steps: int, width: int, device: torch.device, parts: Sequence[int]
+    reading: dict[str, Any],
+    published: Published,
+    data: Dataset,
+    steps: int,
+    width: int,
+    device: torch.device,
+    parts: Sequence[int],
 ) -> dict[str, float]:
     """Accuracies by classifier and step."""
-    settings = dict(reading)
-    noise, rate = matched(steps)
+    settings = published.settings | reading
+    noise, rate = published.matched(steps)
     noise, rate = max(1e-9, noise * settings.pop("noise", 1.0)), rate * settings.pop("rate", 1.0)
     torch.manual_seed(0)
     problem = Problem(
@@ -121,12 +143,12 @@ def _labels(labels: Tensor | None) -> Tensor:
     return labels
 
 
-def write(name: Path, found: dict[str, list[dict[str, Any]]]) -> None:
+def write(name: Path, title: str, found: dict[str, list[dict[str, Any]]]) -> None:
     """Both files."""
     write_atomically(name.with_suffix(".json"), json.dumps(found, indent=1) + "\n")
     columns = list(next(iter(found.values()))[0]["accuracy"])
     lines = [
-        "# DP-Sinkhorn on MNIST with matched noise: a simulation, not private",
+        f"# DP-Sinkhorn on {title} with matched noise: a simulation, not private",
         "",
         "| reading | steps | width | runs | " + " | ".join(columns) + " |",
         "|---" * (4 + len(columns)) + "|",
@@ -153,6 +175,7 @@ def main() -> None:
     """Train what is asked for and not there yet."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("name", type=Path, help="of the files, without .json")
+    parser.add_argument("--dataset", default="mnist", choices=list(PUBLISHED))
     parser.add_argument("--steps", type=int, default=4000)
     parser.add_argument("--width", type=int, default=16, help="of the generator; the published one has 64")
     parser.add_argument("--runs", type=int, default=1)
@@ -164,20 +187,21 @@ def main() -> None:
         torch.set_num_threads(options.threads)
     device = torch.device("cuda:0" if torch.cuda.is_available() else "cpu")
     cfg = compose_config(["task=distance", "privacy=none", f"device={device.type}"])
-    node = OmegaConf.load(CONF_DIR / "dataset" / "mnist.yaml")
+    node = OmegaConf.load(CONF_DIR / "dataset" / f"{options.dataset}.yaml")
     assert isinstance(node, DictConfig)
     data = config.instantiate(node, "dataset").load(cfg.data_root)
-    path = options.name.with_suffix(".json")
+    path, published = options.name.with_suffix(".json"), PUBLISHED[options.dataset]
     for _, reading in itertools.product(range(options.runs), options.readings):
         if len(_read(path).get(reading, ())) >= options.runs:
             continue
-        accuracy = train(READINGS[reading], data, options.steps, options.width, device, options.parts)
+        sizes = options.steps, options.width
+        accuracy = train(READINGS[reading], published, data, *sizes, device, options.parts)
         print(reading, accuracy, flush=True)
         origin = {key: value for key, value in provenance(cfg).items() if key != "command"} | {"data": facts(data)}
         one = {"changes": READINGS[reading], "steps": options.steps, "width": options.width, "accuracy": accuracy}
         found = _read(path)  # another process may have written meanwhile
         found.setdefault(reading, []).append(one | {"provenance": origin})
-        write(options.name, found)
+        write(options.name, published.title, found)
 
 
 if __name__ == "__main__":

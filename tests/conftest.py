@@ -33,6 +33,7 @@ def script():
     def load(name):
         spec = importlib.util.spec_from_file_location(name, REPOSITORY / f"scripts/{name}.py")
         module = importlib.util.module_from_spec(spec)
+        sys.modules[name] = module  # a dataclass looks up its module there
         spec.loader.exec_module(module)
         return module
 
