@@ -32,6 +32,7 @@ class ComparedCell:
     verdict: str
     remark: str = ""
     spread: float | None = None  # the published standard deviation, where there is one
+    over: str | None = None  # what ours is over: seeds; of one run, its passes or draws of the data
 
     @property
     def difference(self) -> float | None:
@@ -83,6 +84,7 @@ def compare(
             metric = printed.metric if printed else _metric_of(published, column)
             chosen, used_profile = chosen_records(own, row, column, profile)
             values = [v for v in (_value(r, column.metric) for r in chosen) if v is not None]
+            std, over = _spread(chosen, values, column.metric)
             ours = statistics.fmean(values) if values else None
             comparable = bool(values) and all(_comparable(r) for r in chosen)
             cells.append(
@@ -92,7 +94,7 @@ def compare(
                     metric=metric,
                     published=printed.value if printed else None,
                     ours=ours,
-                    std=statistics.stdev(values) if len(values) > 1 else _spread_within(chosen, column.metric),
+                    std=std,
                     seeds=len(values),
                     profile=used_profile if values else None,
                     data=chosen[0].provenance["data"].get("name") if values else None,
@@ -100,6 +102,7 @@ def compare(
                     verdict=verdict(metric, printed.value if printed else None, ours, comparable),
                     remark=printed.remark if printed else "",
                     spread=printed.spread if printed else None,
+                    over=over,
                 )
             )
     return cells
@@ -156,10 +159,14 @@ def _value(record: Record, metric: str) -> float | None:
     return float(value["mean"] if isinstance(value, dict) else value) if value is not None else None
 
 
-def _spread_within(records: list[Record], metric: str) -> float | None:
-    """Of one run that measured several draws of the data: the standard deviation over these."""
-    value = records[0].metrics.get(metric) if len(records) == 1 else None
-    return value["std"] if isinstance(value, dict) and "draws" in value else None
+def _spread(records: list[Record], values: list[float], metric: str) -> tuple[float | None, str | None]:
+    """The standard deviation, and over what: seeds, or what one run did several times."""
+    if len(values) > 1:
+        return statistics.stdev(values), "seeds"
+    value = records[0].metrics.get(metric) if records else None
+    if not isinstance(value, dict) or value.get("std") is None:
+        return None, None
+    return value["std"], "draws" if "draws" in value else "passes"
 
 
 def _metric_of(published: Table | None, column: Column) -> str:

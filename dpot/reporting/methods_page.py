@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass, field
+from pathlib import Path
 
 from markupsafe import Markup
 
@@ -80,6 +81,7 @@ def _chart(title: str, column: str, found: list[Line]) -> str:
 def _ours(gathered: Gathered) -> list[Line]:
     """What generators on MNIST and Fashion-MNIST reach here, by the budget their runs were given."""
     found: dict[tuple[str, str, str], Line] = {}
+    counted: dict[Path, str] = {}  # runs that serve several sheets count in the first
     for state in gathered.sheets:
         if state.sheet.picture == "samples":  # pictures of runs that a table counts
             continue
@@ -88,6 +90,9 @@ def _ours(gathered: Gathered) -> list[Line]:
         for runs in state.runs:
             data = DATA.get(str(runs.records[0].provenance["data"].get("name"))) if runs.records else None
             if data is None or not all(_counts(at.get((runs.row, name))) for name in runs.columns):
+                continue
+            folders = [record.provenance["directory"] for record in runs.records]
+            if any(counted.setdefault(folder, state.key) != state.key for folder in folders):
                 continue
             line = _line(state, runs)
             if line is None or _judged_on(runs) == "train":  # where settings were chosen

@@ -35,6 +35,7 @@ def ours_text(cell: ComparedCell) -> str:
     if cell.ours is None:
         return "–"
     spread = f" ± {number(cell.std, cell.metric)}" if cell.std is not None else ""
+    spread += " (passes)" if cell.over == "passes" else ""
     return f"{number(cell.ours, cell.metric)}{spread}"
 
 
@@ -55,8 +56,10 @@ def legend(cells: list[ComparedCell]) -> list[str]:
         counts = sorted({c.seeds for c in mine})
         seeds = f"{counts[0]}" if len(counts) == 1 else f"{counts[0]}–{counts[-1]}"
         lines.append(f"Ours: profile {profile}, data {data}, {seeds} seed(s) per cell.")
-    if any(c.seeds == 1 and c.std is not None for c in made):
+    if any(c.over == "draws" for c in made):
         lines.append("With one seed, ± is the standard deviation over draws of the data within the run.")
+    if any(c.over == "passes" for c in made):
+        lines.append("± (passes) is the standard deviation over a run's passes of sampling and classifying.")
     if any(not c.comparable for c in made):
         lines.append("Numbers marked * are NOT comparable with the published ones (smaller profile or other data).")
     lines += [f"{c.row}: {c.remark}." for c in {c.row: c for c in cells if c.remark}.values()]

@@ -52,11 +52,17 @@ def test_a_run_made_again_counts_once_and_the_newest(sheet):
 def test_one_run_of_several_draws_brings_its_own_spread(sheet):
     one = record("SWD", 0, 86.0)
     one.metrics["mlp"] |= {"std": 0.5}
-    assert cell_of(sheet, [one]).std is None  # over the passes of a classifier, not over data
+    cell = cell_of(sheet, [one])
+    assert (cell.std, cell.over) == (0.5, "passes")  # of sampling and classifying
+    assert tables.ours_text(cell) == "86.0 ± 0.5 (passes)"
+    assert any("passes of sampling" in line for line in tables.legend([cell]))
     one.metrics["mlp"] |= {"draws": 4}
-    assert cell_of(sheet, [one]).std == 0.5
-    assert any("over draws" in line for line in tables.legend([cell_of(sheet, [one])]))
-    assert cell_of(sheet, [one, record("SWD", 1, 88.0)]).std == pytest.approx(2**0.5)
+    cell = cell_of(sheet, [one])
+    assert (cell.std, cell.over) == (0.5, "draws")
+    assert tables.ours_text(cell) == "86.0 ± 0.5"
+    assert any("over draws" in line for line in tables.legend([cell]))
+    cell = cell_of(sheet, [one, record("SWD", 1, 88.0)])
+    assert (cell.std, cell.over) == (pytest.approx(2**0.5), "seeds")
 
 
 @pytest.mark.parametrize(

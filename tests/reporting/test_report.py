@@ -1,6 +1,7 @@
 """The report's pages: complete, self-contained, well-formed, and picking up whatever tasks left."""
 
 import html
+import itertools
 import json
 import re
 import xml.etree.ElementTree as ElementTree
@@ -11,7 +12,7 @@ import pytest
 from dpot.errors import UsageError
 from dpot.launch import compose_config, run
 from dpot.record import Record
-from dpot.reporting import charts, gather, markup, sheet_page, site, store
+from dpot.reporting import charts, gather, markup, methods_page, sheet_page, site, store
 
 VOID = {"meta", "link", "img", "br", "input", "hr"}
 
@@ -196,3 +197,11 @@ def test_a_resumed_run_names_every_commit_and_all_its_seconds():
     record.metrics.clear()  # a run without a training, as a table of accounting is
     assert sheet_page._codes(record) == ["b" * 10]
     assert sheet_page._seconds(record) == 20.0
+
+
+def test_a_run_that_serves_several_sheets_is_one_method_at_equal_epsilon(report):
+    lines = [line for line in methods_page.all_lines(report[2]) if line.is_ours]
+    assert len(lines) > 20
+    for one, other in itertools.combinations(lines, 2):
+        alike = [column for column, cell in one.cells.items() if other.cells.get(column) == cell]
+        assert len(alike) < 2, (one.source, other.source)  # to all their decimals; one may be a coincidence
