@@ -72,6 +72,7 @@ READINGS: dict[str, dict[str, Any]] = {
     "not debiased": {"debias": "none"},
     "debiased in full": {"debias": "full"},
     "half the noise": {"noise": 0.5},
+    "p = 0.2, half the noise": {"fraction": 0.2, "noise": 0.5},
     "no noise": {"noise": 0.0},
     "rate × 3": {"rate": 3.0},
     "rate / 3": {"rate": 1 / 3},
