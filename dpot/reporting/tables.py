@@ -11,6 +11,7 @@ from rich.table import Table as RichTable
 from dpot.reporting.compare import ComparedCell
 from dpot.reporting.sheets import Sheet
 
+PASSES = " (passes)"  # behind a spread within one run
 ABREAST = 3  # columns that fit a terminal of 80 characters
 STYLE = {
     "within": "green",
@@ -35,7 +36,7 @@ def ours_text(cell: ComparedCell) -> str:
     if cell.ours is None:
         return "–"
     spread = f" ± {number(cell.std, cell.metric)}" if cell.std is not None else ""
-    spread += " (passes)" if cell.over == "passes" else ""
+    spread += PASSES if cell.over == "passes" else ""
     return f"{number(cell.ours, cell.metric)}{spread}"
 
 
@@ -59,7 +60,7 @@ def legend(cells: list[ComparedCell]) -> list[str]:
     if any(c.over == "draws" for c in made):
         lines.append("With one seed, ± is the standard deviation over draws of the data within the run.")
     if any(c.over == "passes" for c in made):
-        lines.append("± (passes) is the standard deviation over a run's passes of sampling and classifying.")
+        lines.append("With one seed, ± is the standard deviation over the run's passes of sampling and classifying.")
     if any(not c.comparable for c in made):
         lines.append("Numbers marked * are NOT comparable with the published ones (smaller profile or other data).")
     lines += [f"{c.row}: {c.remark}." for c in {c.row: c for c in cells if c.remark}.values()]
@@ -77,7 +78,7 @@ def terminal(sheet: Sheet, cells: list[ComparedCell]) -> Group:
 
 def _part(title: str | None, columns: list[str], cells: list[ComparedCell]) -> RichTable:
     table = RichTable(title=title, title_justify="left")
-    table.add_column("method", no_wrap=True)
+    table.add_column("method", overflow="fold")  # on a narrow screen names give way, not numbers
     for column in columns:
         table.add_column(column, justify="right", no_wrap=True)
     for row in dict.fromkeys(c.row for c in cells):
@@ -86,7 +87,8 @@ def _part(title: str | None, columns: list[str], cells: list[ComparedCell]) -> R
             cell = next(c for c in cells if c.row == row and c.column == column)
             style = STYLE.get(cell.verdict, "dim")
             star = "*" if cell.verdict == "not comparable" else ""
-            values.append(f"{number(cell.published, cell.metric)} | [{style}]{ours_text(cell)}{star}[/{style}]")
+            ours = ours_text(cell).removesuffix(PASSES)  # the legend says it
+            values.append(f"{number(cell.published, cell.metric)} | [{style}]{ours}{star}[/{style}]")
         table.add_row(row, *values)
     return table
 

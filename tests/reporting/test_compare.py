@@ -4,6 +4,7 @@ import csv
 import dataclasses
 import io
 import json
+from pathlib import Path
 
 import pytest
 from rich.console import Console
@@ -177,3 +178,14 @@ def test_a_column_of_ours_is_judged_by_its_metric(sheet):
     column = sheets.Column("ours", ("dataset=mnist",), "mlp")
     cells = compare.compare(dataclasses.replace(sheet, columns=(column,)), None, [record("SWD", 0, 87.0)], None)
     assert {(c.metric, c.verdict) for c in cells if c.ours} == {("accuracy", "ours")}
+
+
+def test_on_a_narrow_screen_names_give_way_and_numbers_stay_whole():
+    sheet = sheets.load("dp_sinkhorn", 2)
+    cells = compare.compare(sheet, published.table("dp_sinkhorn", 2), store.records(Path("nowhere")), None)
+    screen = Console(width=80, file=io.StringIO())
+    screen.print(tables.terminal(sheet, cells))
+    shown = screen.file.getvalue()
+    assert "…" not in shown
+    for c in cells:
+        assert f"{tables.number(c.published, c.metric)} | {tables.ours_text(c).removesuffix(tables.PASSES)}" in shown
