@@ -91,11 +91,11 @@ def _ours(gathered: Gathered) -> list[Line]:
             data = DATA.get(str(runs.records[0].provenance["data"].get("name"))) if runs.records else None
             if data is None or not all(_counts(at.get((runs.row, name))) for name in runs.columns):
                 continue
-            folders = [record.provenance["directory"] for record in runs.records]
-            if any(counted.setdefault(folder, state.key) != state.key for folder in folders):
-                continue
             line = _line(state, runs)
             if line is None or _judged_on(runs) == "train":  # where settings were chosen
+                continue
+            folders = [record.provenance["directory"] for record in runs.records]
+            if any(counted.setdefault(folder, state.key) != state.key for folder in folders):
                 continue
             line = found.setdefault((state.key, line.name, line.epsilon), line)
             for name in runs.columns:

@@ -80,7 +80,7 @@ def test_it_learns_digits_within_its_budget() -> None:
     task = problem(x, y, steps=120)
     method = Sketch()
     outcome = method.fit(task)
-    assert accuracy_of(task, test_x, test_y) > 0.4  # chance is 0.25; 24 draws of the noise gave 0.7 to 0.9, another 0.5
+    assert accuracy_of(task, test_x, test_y) > 0.5  # chance is 0.25
     assert outcome.steps == 120
 
     statement = Statement.of(task.ledger, task.noise.record(), ["analytic_gaussian", "dp_accounting_pld"])

@@ -10,7 +10,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
-from hypothesis import example, given, settings
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from safetensors.torch import save_file
 from scipy import fft
@@ -47,15 +47,12 @@ def test_every_plan_is_within_its_bounds(n: int, c: int, mu: float, images: bool
 
 @settings(max_examples=100, deadline=None)
 @given(sizes, classes, mus, st.floats(1, 100))
-@example(n=369, c=4, mu=50.0, factor=1.25)
 def test_more_signal_never_means_fewer_lines_or_steps(n: int, c: int, mu: float, factor: float) -> None:
     little, much = plan(n, c, mu, True), plan(n, c, mu * factor, True)
     assert much.layout.lines >= little.layout.lines
     assert (much.steps, much.second_steps) >= (little.steps, little.second_steps)
     assert much.low_noise or not little.low_noise
-    # where the noise becomes low, the share that counts are told with falls from 0.15 to 0.09: there they may lose
-    allowed = 1.0 if much.low_noise == little.low_noise else math.sqrt(0.15 / 0.09)
-    assert much.count_deviation(mu * factor) <= little.count_deviation(mu) * allowed * (1 + 1e-9)
+    assert much.count_deviation(mu * factor) <= little.count_deviation(mu) * (1 + 1e-9)
 
 
 @pytest.mark.parametrize("shape", [(1, 8, 8), (3, 9, 7), (1, 28, 28)])
