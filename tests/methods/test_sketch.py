@@ -77,11 +77,11 @@ def accuracy_of(task: Problem, test_x: Tensor, test_y: Tensor) -> float:
 
 def test_it_learns_digits_within_its_budget() -> None:
     x, y, test_x, test_y = digits(classes=4)
-    task = problem(x, y, steps=120)
+    task = problem(x, y, steps=200)
     method = Sketch()
     outcome = method.fit(task)
-    assert accuracy_of(task, test_x, test_y) > 0.5  # chance is 0.25
-    assert outcome.steps == 120
+    assert accuracy_of(task, test_x, test_y) > 0.7  # chance is 0.25; 0.85 to 0.94 in twelve runs
+    assert outcome.steps == 200
 
     statement = Statement.of(task.ledger, task.noise.record(), ["analytic_gaussian", "dp_accounting_pld"])
     assert statement.epsilon is not None
@@ -100,10 +100,10 @@ def test_it_learns_digits_within_its_budget() -> None:
     assert release is not None
     sizes = torch.bincount(y).double()
     assert (release.counts - sizes).abs().max() < 6 * release.deviation
-    again = problem(torch.empty(0, 1, 8, 8), torch.tensor([3]), steps=100)  # no records, only the release
+    again = problem(torch.empty(0, 1, 8, 8), torch.tensor([3]), steps=200)  # no records, only the release
     Sketch().refit(again, release)
     assert again.ledger.releases == 0
-    assert accuracy_of(again, test_x, test_y) > 0.5
+    assert accuracy_of(again, test_x, test_y) > 0.7
 
 
 def test_a_killed_run_goes_on_with_the_release_it_made(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
