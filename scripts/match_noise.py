@@ -76,6 +76,7 @@ READINGS: dict[str, dict[str, Any]] = {
     "no noise": {"noise": 0.0},
     "rate × 3": {"rate": 3.0},
     "rate / 3": {"rate": 1 / 3},
+    "m = 1": {"l1": 1.0},
     "m = 3": {"l1": 3.0},
     "parameter gradient, L2, biased": {"perturb": "parameters", "l1": 0.0, "debias": "none"},
     "image gradient, L2, biased": {"l1": 0.0, "debias": "none"},
