@@ -55,7 +55,7 @@ class Dataset:
     test: Split
     classes: int  # 1 where the records carry no label
     kind: Kind
-    checksum: str  # of the content of the source files, whatever their compression
+    checksum: str  # of the content of the source files, whatever their compression; keyed where they are private
     licence: str
     source: str
     note: str = ""  # what must stand beside every number made with it
@@ -63,6 +63,7 @@ class Dataset:
     class_names: tuple[str, ...] = ()
     columns: tuple[str, ...] = ()  # of a table
     coding: Mapping[str, Any] = field(default_factory=dict)  # how a bounded table was scaled (dpot/data/coding.py)
+    taken: tuple[str, ...] = ()  # what private records decided about the form of the data: no ε covers it
 
     def __post_init__(self) -> None:
         for part, split in (("train", self.train), ("test", self.test)):

@@ -94,6 +94,7 @@ def _build(folder: Path, key: str, label: str, decode: Callable[[Builder], dict[
             log.warning("%s was damaged: decoding it again", folder)
             _remove(folder)
         building.mkdir(parents=True)
+        building.chmod(0o700)  # private records may be inside
     try:
         builder = Builder(building)
         facts = decode(builder)

@@ -11,6 +11,7 @@ system, for which `dpot task=data task.verify=true` hashes every byte again.
 from __future__ import annotations
 
 import hashlib
+import hmac
 import json
 import logging
 import os
@@ -28,6 +29,7 @@ from dpot.errors import DataError
 log = logging.getLogger("dpot.data")
 
 YOUNG_SECONDS = 2.0  # coarser than the time stamps of any file system in use
+KEY_BYTES = 32
 LOCK_SECONDS = 3600.0  # full CelebA decodes in minutes; an hour means that something is stuck
 
 
@@ -187,6 +189,23 @@ def write_text(path: Path, text: str) -> None:
         with suppress(OSError):
             os.unlink(temporary)
         raise
+
+
+def keyed_digest(content: bytes) -> str:
+    """A checksum that tells whether private data have changed, and nobody without this cache's key what they are.
+
+    A plain hash in a record would let everyone who knows all records but one try what the last one is.
+    """
+    place = cache_root() / "key"
+    with locked(place.name, "making the key of this cache"), writable(place.parent):
+        try:
+            key = bytes.fromhex(place.read_text())
+        except (FileNotFoundError, ValueError):
+            key = b""
+        if len(key) != KEY_BYTES:
+            key = os.urandom(KEY_BYTES)
+            write_text(place, key.hex())  # readable by its owner alone
+    return f"hmac-sha256:{hmac.new(key, content, hashlib.sha256).hexdigest()}"
 
 
 @contextmanager

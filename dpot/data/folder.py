@@ -42,6 +42,7 @@ class Folder(FileSource):
     name = "folder"
     licence = "yours"
     source = "your own files"
+    public = False
 
     def __init__(
         self,
@@ -62,6 +63,10 @@ class Folder(FileSource):
 
     def options(self) -> dict[str, object]:
         return {"size": self.size, "channels": self.channels, "test_fraction": self.test_fraction}
+
+    def taken(self, facts: Facts) -> tuple[str, ...]:
+        looked = ("whether there are colours: all images were looked at (dataset.channels=grey or colour says it)",)
+        return super().taken(facts) + (looked if self.channels == "auto" and facts.kind == "images" else ())
 
     def layouts(self) -> tuple[Layout, ...]:
         return ()  # what there is decides; see resolve

@@ -14,7 +14,17 @@ import torch
 from dpot.data.base import Dataset, Kind, Source, Split, Status
 from dpot.data.cache import Builder, Entry, cached
 from dpot.data.download import Remote, fetch
-from dpot.data.files import Layout, digests, download_root, find, given_root, printable, refuse, search_roots
+from dpot.data.files import (
+    Layout,
+    digests,
+    download_root,
+    find,
+    given_root,
+    keyed_digest,
+    printable,
+    refuse,
+    search_roots,
+)
 from dpot.errors import DataError
 
 
@@ -54,6 +64,7 @@ class FileSource(Source):
 
     known: ClassVar[dict[str, Known]] = {}  # by file name; see Known
     decoder = 1  # part of the cache's key: raise it when decode() gives other tensors
+    public = True  # whether the records are known to all; of others a record must not have a plain hash
 
     @abstractmethod
     def layouts(self) -> tuple[Layout, ...]:
@@ -100,7 +111,7 @@ class FileSource(Source):
         """The fields of the Dataset."""
         facts = Facts(**entry.facts)
         contents = facts.contents or dict(hashes)
-        lines = "".join(f"{key} {value}\n" for key, value in sorted(contents.items()))
+        lines = "".join(f"{key} {value}\n" for key, value in sorted(contents.items())).encode("utf-8", "surrogatepass")
         train = self._split(entry, "train")
         return {
             "name": self.name,
@@ -108,7 +119,7 @@ class FileSource(Source):
             "test": self._split(entry, "test") if "test_x" in entry.arrays else train,
             "classes": facts.classes,
             "kind": facts.kind,
-            "checksum": "sha256:" + hashlib.sha256(lines.encode("utf-8", "surrogatepass")).hexdigest(),
+            "checksum": f"sha256:{hashlib.sha256(lines).hexdigest()}" if self.public else keyed_digest(lines),
             "licence": self.licence,
             "source": self.source,
             "note": facts.note,
@@ -116,7 +127,14 @@ class FileSource(Source):
             "class_names": tuple(facts.class_names),
             "columns": tuple(facts.columns),
             "coding": facts.coding,
+            "taken": self.taken(facts),
         }
+
+    def taken(self, facts: Facts) -> tuple[str, ...]:
+        """What private records decided about the form of the data: its classes, whatever else."""
+        if self.public or facts.classes < 2:
+            return ()
+        return ("which classes there are: they were taken from the labels or the folders",)
 
     @staticmethod
     def _split(entry: Entry, part: str) -> Split:

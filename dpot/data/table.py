@@ -40,6 +40,7 @@ class Table(FileSource):
     name = "table"
     licence = "yours"
     source = "your own file"
+    public = False
 
     def __init__(
         self,
@@ -61,6 +62,10 @@ class Table(FileSource):
     def options(self) -> dict[str, object]:
         own = {"label": self.label, "bounds": self.bounds, "test_fraction": self.test_fraction}
         return own | ({"categories": self.categories} if self.categories else {})
+
+    def taken(self, facts: Facts) -> tuple[str, ...]:
+        whole = ("which columns hold whole numbers alone: it was taken from their values",)
+        return super().taken(facts) + (whole if str(self.path).lower().endswith(CSV_ENDINGS) else ())
 
     def layouts(self) -> tuple[Layout, ...]:
         return (Layout("full", (Wanted("table", ()),)),)

@@ -145,6 +145,8 @@ class SWD(Method):
         slots = _Slots(groups, self.batch // groups, problem.device)
         wanted = torch.arange(self.batch, device=problem.device) * problem.classes // self.batch
         model, random = problem.generator, problem.random
+        # the exact bound is an average over directions that nobody knows beforehand: not those of a published seed
+        hidden = problem.noise.generator if sigma else random
 
         backward = weighted_backward(problem.device, self.scale**2)
         side = SideStream(problem.device)
@@ -155,7 +157,7 @@ class SWD(Method):
             return rows.view(groups, self.batch // groups, -1)  # public: the batch comes class by class
 
         def step() -> dict[str, Tensor]:
-            directions = uniform_directions(self.projections, private.shape[1], random, problem.device)
+            directions = uniform_directions(self.projections, private.shape[1], hidden, problem.device)
             with side.fork():
                 drawn = sampler.draw()
                 theirs = drawn.rows(problem.labels) if self.labels == "private" else wanted

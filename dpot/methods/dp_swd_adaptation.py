@@ -114,7 +114,8 @@ class DPSWDAdaptation(SourceThenAlign):
                     target = network.features(secret)
                 source = network.features(public)
             error = functional.cross_entropy(network.head(source), drawn.rows(problem.labels))
-            directions = uniform_directions(self.projections, network.width, random, problem.device)
+            # the exact bound is an average over directions that nobody knows beforehand: not those of a published seed
+            directions = uniform_directions(self.projections, network.width, problem.noise.generator, problem.device)
             source_rows, target_rows, radius = self.bounded(source, target)
             real = project(target_rows, directions)
             real = real + problem.noise.normal_like(real, sigma)  # the release; detached, all below is post-processing

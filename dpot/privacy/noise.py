@@ -29,6 +29,15 @@ from dpot.privacy.errors import POSITIVE, InvalidParameter, number
 _STATE_BYTES, _HEADER, _WORDS = 5056, 24, 624
 
 
+def noise_precision(device: torch.device) -> torch.dtype:
+    """Double: in single precision a normal variate never exceeds 5.8 (CPU) or 6.8 (CUDA) standard deviations.
+
+    The uniform behind it has 24 or 32 bits. An output beyond that end is one that a neighbour's data cannot have, and
+    over a long training it becomes likelier than δ. (Apple's GPUs have nothing else.)
+    """
+    return torch.float32 if device.type == "mps" else torch.float64
+
+
 class NoiseSource:
     """Gaussian noise for tensors and exact discrete Gaussian noise for counts.
 
@@ -61,22 +70,14 @@ class NoiseSource:
         self.generator.set_state(state)
 
     def normal(self, shape: Sequence[int], std: float = 1.0, dtype: torch.dtype = torch.float32) -> Tensor:
-        """iid N(0, std²), as a new tensor on the device.
-
-        Drawn in double precision: in single precision a normal variate never exceeds 5.8 to 6.7 standard
-        deviations, because the uniform behind it has 24 or 32 bits.
-        """
+        """iid N(0, std²), drawn in double precision, as a new tensor on the device."""
         std = number("std", std, POSITIVE)
-        empty = torch.empty(tuple(shape), dtype=self._precise, device=self.device)
+        empty = torch.empty(tuple(shape), dtype=noise_precision(self.device), device=self.device)
         return empty.normal_(0.0, std, generator=self.generator).to(dtype)
 
     def normal_like(self, tensor: Tensor, std: float = 1.0) -> Tensor:
         """iid N(0, std²) in the shape and type of a tensor."""
         return self.normal(tensor.shape, std, tensor.dtype)
-
-    @property
-    def _precise(self) -> torch.dtype:
-        return torch.float32 if self.device.type == "mps" else torch.float64
 
     def discrete_gaussian(self, shape: Sequence[int], sigma: float) -> Tensor:
         """iid integers with P(x) ∝ exp(-x²/2S), as int64 on the device: exact (dpot/privacy/discrete.py).
@@ -97,10 +98,11 @@ class NoiseSource:
     def record(self) -> dict[str, Any]:
         """What a statement says of the noise."""
         kind = "mt19937" if self.device.type == "cpu" else "Philox"
+        precision = {torch.float64: "double", torch.float32: "single"}[noise_precision(self.device)]
         return {
             "reproducible": self.reproducible,
             "seeded_by": "a fixed seed" if self.reproducible else "the operating system",
-            "generator": f"{kind} on {self.device.type} (statistical, not cryptographic), double precision",
+            "generator": f"{kind} on {self.device.type} (statistical, not cryptographic), {precision} precision",
             "counts": "exact discrete Gaussian"
             + ("" if self.reproducible else " from the operating system's random numbers"),
         }

@@ -227,9 +227,9 @@ def _not_covered(ledger: Ledger, events: Sequence[Event]) -> list[str]:
         "hyper-parameters or a stopping time chosen by looking at private data or at results on them",
         "normalisation constants, image size and value range, if they were taken from the private data",
         "scores (accuracy, FID) that were computed on private data and shown to somebody",
+        "the number of records, which is taken to be public, and the sampling rate, steps and noise it leads to",
+        "other runs on the same records, those with another seed among them: each has its own ε, and they add up",
     ]
-    if ledger.adjacency is not Adjacency.ADD_REMOVE:
-        items.append("the number of records, which is taken to be public")
     if ledger.adjacency is Adjacency.REPLACE_KEEPING_LABEL:
         items.append(
             "the labels and the class sizes, which are taken to be public: an image is protected, its label not"

@@ -105,7 +105,8 @@ class Classify(Task):
         metrics = _metrics(problem, accuracies, budgets, outcome)
         for epoch in metrics["epochs"]:
             tracker.log(epoch["step"], {name: value for name, value in epoch.items() if name != "step"})
-        problem.ledger.note_uncovered("the test accuracy after each epoch, if it decided when to stop")
+        for what in (*data.taken, "the test accuracy after each epoch, if it decided when to stop"):
+            problem.ledger.note_uncovered(what)
         statement = Statement.of(problem.ledger, problem.noise.record())
         files = _write_files(run.directory, statement, budgets)
         tracker.finish({"accuracy": metrics["accuracy"]})

@@ -154,6 +154,8 @@ class Generate(Task):
         }
         metrics |= self._frechet(one)
         metrics["training"] = outcome.facts()
+        for what in data.taken if one.method.private else ():
+            problem.ledger.note_uncovered(what)
         if one.method.private and self.protocol.reference == "train":
             problem.ledger.note_uncovered(_measured_on_training_images(self.judged_on))
         statement = Statement.of(problem.ledger, problem.noise.record())

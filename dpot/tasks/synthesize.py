@@ -104,7 +104,7 @@ class Synthesize(Task):
         model: Generator | None = None
         if isinstance(coding, ImageCoding):
             model = config.instantiate(cfg.generator, "generator", classes=data.classes, shape=data.shape)
-        notes = ["which classes there are: they were taken from the labels or the folders"] if data.classes > 1 else []
+        notes = list(data.taken)
         if self.utility:
             notes.append(UNCOVERED.format(count=len(data.test)))
         synthesizer = Synthesizer(budget.epsilon or 0, budget.delta or 0, seed=cfg.seed, device=cfg.device)

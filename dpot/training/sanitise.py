@@ -12,8 +12,8 @@ by zero, which has norm 0 ≤ C, so the stated sensitivity holds for it too. And
 row above C: norms are taken in float64 and scaled rows end at C·(1 - 2^-20), so that after rounding to
 float32 the norm is at most C; rows with norm ≤ C pass unchanged, bit for bit.
 
-The noise is pseudo-random floating-point Gaussian noise from the generator given; the attacks on the low
-bits of such noise (Mironov 2012) are outside this analysis.
+The noise is pseudo-random floating-point Gaussian noise from the generator given, drawn in double precision
+(dpot/privacy/noise.py says why); the attacks on the low bits of such noise (Mironov 2012) are outside this analysis.
 """
 
 from __future__ import annotations
@@ -29,6 +29,7 @@ from torch.func import functional_call, grad, vmap
 
 from dpot.errors import UsageError
 from dpot.precision import has_triton
+from dpot.privacy.noise import noise_precision
 from dpot.ranges import NonNegative, Positive
 
 _INSIDE = 1 - 2.0**-20
@@ -65,8 +66,9 @@ def clip_block(block: Tensor, clip: Positive) -> Tensor:
 
 
 def gaussian(like: Tensor, std: NonNegative, generator: torch.Generator) -> Tensor:
-    """Noise N(0, std²) of the shape and kind of `like`, from `generator`."""
-    return torch.empty_like(like, memory_format=torch.contiguous_format).normal_(0.0, std, generator=generator)
+    """Noise N(0, std²) of the shape of `like`, from `generator`, in double precision; the sum with it is rounded."""
+    empty = torch.empty(like.shape, dtype=noise_precision(like.device), device=like.device)
+    return empty.normal_(0.0, std, generator=generator)
 
 
 class _Sanitise(torch.autograd.Function):

@@ -51,6 +51,11 @@ def test_decoded_once() -> None:
     assert cache_size() >= TRUTH.nbytes
 
 
+def test_nobody_else_can_read_an_entry(cache: Path) -> None:
+    load(Decoder())
+    assert entry_folder(cache).stat().st_mode & 0o077 == 0
+
+
 def test_other_options_are_another_entry() -> None:
     decoder = Decoder()
     load(decoder, size=1)

@@ -160,3 +160,15 @@ def test_write_text_leaves_nothing_behind_when_it_fails(tmp_path: Path, monkeypa
         files.write_text(tmp_path / "a", "new")
     assert [p.name for p in tmp_path.iterdir()] == ["a"]
     assert (tmp_path / "a").read_text() == "old"
+
+
+def test_a_keyed_digest_tells_change_and_nothing_else(cache: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    first = files.keyed_digest(b"a")
+    assert first == files.keyed_digest(b"a") != files.keyed_digest(b"b")
+    assert hashlib.sha256(b"a").hexdigest() not in first
+    assert (cache / "key").stat().st_mode & 0o777 == 0o600
+    monkeypatch.setenv("DPOT_CACHE", str(cache.with_name("another")))
+    assert files.keyed_digest(b"a") != first
+    monkeypatch.setenv("DPOT_CACHE", str(cache))
+    (cache / "key").write_text("half a ke")
+    assert files.keyed_digest(b"a") == files.keyed_digest(b"a") != first  # a new key

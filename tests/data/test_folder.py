@@ -55,6 +55,14 @@ def test_flat_folder_has_no_labels(tmp_path: Path) -> None:
     assert sorted(levels.tolist()) == [0, 10, 20, 30, 40, 50]
 
 
+def test_what_the_images_decided_is_told(tmp_path: Path) -> None:
+    for i in range(6):
+        paint(tmp_path / "p" / "ab"[i % 2] / f"{i}.png", 10 * i)
+    told = Folder(str(tmp_path / "p"), size=8).load().taken
+    assert [note.partition(":")[0] for note in told] == ["which classes there are", "whether there are colours"]
+    assert len(Folder(str(tmp_path / "p"), size=8, channels="grey").load().taken) == 1
+
+
 @pytest.mark.parametrize(("channels", "expected"), [("auto", 3), ("grey", 1), ("colour", 3)])
 def test_grey_and_colour_together(tmp_path: Path, channels: Any, expected: int) -> None:
     paint(tmp_path / "p" / "a.png", 100)

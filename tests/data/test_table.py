@@ -53,6 +53,19 @@ def test_formats(tmp_path: Path, name: str) -> None:
     assert data.kind == "table"
 
 
+def test_a_private_table_has_no_plain_checksum_and_says_what_its_records_decided(tmp_path: Path) -> None:
+    path = tmp_path / "t.csv"
+    path.write_text("age,label\n31,a\n42,b\n")
+    data = load(path)
+    assert data.checksum.startswith("hmac-sha256:")
+    assert [note.partition(":")[0] for note in data.taken] == [
+        "which classes there are",
+        "which columns hold whole numbers alone",
+    ]
+    path.write_text("age,label\n31,a\n43,b\n")
+    assert load(path).checksum != data.checksum
+
+
 @settings(suppress_health_check=[HealthCheck.too_slow], deadline=None)
 @given(
     hnp.arrays(

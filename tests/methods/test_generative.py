@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 from scipy.optimize import linear_sum_assignment
 
 from dpot.errors import UsageError
+from dpot.methods import dp_swd
 from dpot.methods.base import Problem
 from dpot.methods.dp_sinkhorn import DPSinkhorn, Sinkhorn, _log_weights
 from dpot.methods.dp_swd import DPSWD, SWD, _Slots
@@ -22,6 +23,7 @@ from dpot.models.sinkhorn_dcgan import SinkhornDCGAN
 from dpot.privacy.budget import Budget
 from dpot.privacy.ledger import Ledger
 from dpot.privacy.noise import NoiseSource
+from dpot.transport.directions import uniform_directions
 from dpot.transport.sinkhorn import annealed_temperatures, padded_debiased, sinkhorn_cost
 
 CLASSES, PIXELS = 3, 16
@@ -124,6 +126,22 @@ def test_sound_variants_train_in_the_encoders_space(labels):
     rows = method._all_vectors(own)
     assert rows.shape == (40, RandomEncoder.size)
     assert float(torch.cdist(rows, rows).max()) <= 1
+
+
+def test_dp_swds_directions_do_not_follow_the_seed(monkeypatch):
+    """The exact bound averages over them: who knew them beforehand could bring a record that lies along them."""
+    seen = []
+
+    def spy(*arguments):
+        seen.append(uniform_directions(*arguments))
+        return seen[-1]
+
+    monkeypatch.setattr(dp_swd, "uniform_directions", spy)
+    for _ in range(2):
+        DPSWD(labels="none", space="encoder", batch=8, projections=10, norm_bound=1.0).fit(problem())
+    first, second, other = seen[:3]  # two of one training, and the first of another with the same seed
+    for one in (second, other):
+        assert float((first * one).sum(1).abs().max()) < 0.2  # in 8,192 dimensions directions are all but orthogonal
 
 
 def test_real_data_are_given_back_once_each_or_by_turns():
