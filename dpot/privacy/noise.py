@@ -21,21 +21,13 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
+from dpot.precision import noise_precision
 from dpot.privacy.discrete import discrete_gaussian, system_words
 from dpot.privacy.errors import POSITIVE, InvalidParameter, number
 
 # torch seeds its CPU generator with 32 bits of whatever it is given, few enough to try them all. Its state is 624
 # words of 32 bits, stored in 64 each after a header of 24 bytes (mt19937 in torch's legacy layout).
 _STATE_BYTES, _HEADER, _WORDS = 5056, 24, 624
-
-
-def noise_precision(device: torch.device) -> torch.dtype:
-    """Double: in single precision a normal variate never exceeds 5.8 (CPU) or 6.8 (CUDA) standard deviations.
-
-    The uniform behind it has 24 or 32 bits. An output beyond that end is one that a neighbour's data cannot have, and
-    over a long training it becomes likelier than δ. (Apple's GPUs have nothing else.)
-    """
-    return torch.float32 if device.type == "mps" else torch.float64
 
 
 class NoiseSource:
