@@ -28,6 +28,7 @@ from pathlib import Path
 
 REPOSITORY = Path(__file__).resolve().parents[1]
 QUEUES = 32  # of the GPU, in all: a worker that finds none left says that it is out of memory
+STOPPED = (-signal.SIGTERM, 128 + signal.SIGTERM)  # how a command ends that was told to
 STATE = (".safetensors", ".dpot", ".lock")  # releases, checkpoints, locks
 
 
@@ -69,7 +70,7 @@ class Worker(threading.Thread):
         self.log = root / f"worker-{number}.log"
         self.root, self.deadline = root, deadline
         self.process: subprocess.Popen[bytes] | None = None
-        self.done = 0
+        self.done = self.failed = 0
 
     def run(self) -> None:
         """Until the commands or the time are at an end; a command that fails does not stop those after it."""
@@ -82,11 +83,13 @@ class Worker(threading.Thread):
                 self.process = subprocess.Popen(
                     call, stdout=log, stderr=log, env=self.environment, start_new_session=True
                 )
-                self.process.wait()
-                self.done += self.process.returncode == 0
+                code = self.process.wait()
+                self.done += code == 0
+                self.failed += code not in (0, *STOPPED)
 
     def stop(self) -> None:
-        """Stop the running command and its children."""
+        """Stop the running command and its children, and begin no other."""
+        self.deadline = 0.0
         if self.process is not None and self.process.poll() is None:
             os.killpg(self.process.pid, signal.SIGTERM)
 
@@ -102,6 +105,7 @@ def pack(root: Path, target: Path, checkpoints: bool) -> None:
     with tarfile.open(partial, "w:gz") as tar:
         for path in sorted(root.rglob("*")):
             wanted = path.suffix not in STATE or (checkpoints and is_newest(path))
+            wanted = wanted and path.resolve() not in (target.resolve(), partial.resolve())
             if path.is_file() and wanted and "statistics" not in path.parts:
                 with contextlib.suppress(FileNotFoundError):  # a worker has deleted it since, an older checkpoint
                     tar.add(path, path.relative_to(root.parent))
@@ -121,6 +125,7 @@ def main() -> None:
     lines = [line.split("#")[0].strip() for line in options.commands.read_text().splitlines()]
     root = options.output_root.resolve()
     root.mkdir(parents=True, exist_ok=True)
+    options.pack.resolve().parent.mkdir(parents=True, exist_ok=True)
     path = os.environ.get("PYTHONPATH")
     os.environ["PYTHONPATH"] = os.pathsep.join([str(REPOSITORY), *([path] if path else [])])
     with_mps = start_mps()
@@ -129,16 +134,21 @@ def main() -> None:
     workers = [Worker(i, line, root, began + options.limit, queues) for i, line in enumerate(lines)]
     for worker in workers:
         worker.start()
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(128 + signal.SIGTERM))
     packed = began
-    while any(w.is_alive() for w in workers) and time.monotonic() - began < options.limit:
-        time.sleep(0.5)
-        if time.monotonic() - packed > 60:
-            pack(root, options.pack, options.checkpoints)
-            packed = time.monotonic()
-    for worker in workers:
-        worker.stop()
-    for worker in workers:
-        worker.join(10)
+    try:
+        while any(w.is_alive() for w in workers) and time.monotonic() - began < options.limit:
+            time.sleep(0.5)
+            if time.monotonic() - packed > 60:
+                pack(root, options.pack, options.checkpoints)
+                packed = time.monotonic()
+    finally:  # whatever happens: nothing goes on without us
+        for worker in workers:
+            worker.stop()
+        for worker in workers:
+            worker.join(10)
+        if with_mps:
+            stop_mps()
     pack(root, options.pack, options.checkpoints)
     for worker in workers:
         last = [x for x in worker.log.read_text(errors="replace").splitlines() if "steps/s" not in x and x.strip()][-1:]
@@ -148,8 +158,8 @@ def main() -> None:
         f"{time.monotonic() - began:.0f} s; {len(list(root.glob('runs/*/record.json')))} records, {size:.1f} MB packed",
         flush=True,
     )
-    if with_mps:
-        stop_mps()
+    if any(worker.failed for worker in workers):
+        sys.exit(1)
 
 
 if __name__ == "__main__":

@@ -46,6 +46,10 @@ def main() -> None:
     if not os.environ.get("DPOT_DATA"):
         parser.error("set DPOT_DATA: without it every row that was not run would be said to lack its data")
     sheet = sheets.load(options.paper, options.name, options.kind)
+    if sheet.task:
+        parser.error(f"task={sheet.task} computes this sheet as a whole: copy its files to {store.REPRODUCED}")
+    if not (options.output_root / "runs").is_dir():
+        parser.error(f"{options.output_root} has no runs")
     folder = store.REPRODUCED / sheet.paper / f"{sheet.kind}_{sheet.name}"
     printed = published.tables(sheet.paper).get(sheet.name) if sheet.kind == "table" else None
     nowhere = folder / "no-other-runs"  # only what is committed counts
@@ -54,9 +58,10 @@ def main() -> None:
         comparable = options.subsets or record.provenance["data"]["comparable"]
         return bool(comparable and record.config["profile"]["name"] == options.profile)
 
-    served = set()
-    for home, record in of_other_sheets(sheet, store.records(nowhere)):
-        if is_wanted(record):
+    committed = store.records(nowhere)
+    served = {(home["row"], *home["group"], home["seed"]) for home, record in compare.records_of(sheet, committed)}
+    for home, record in of_other_sheets(sheet, committed):
+        if is_wanted(record) and (home["row"], *home["group"], home["seed"]) not in served:
             store.claim(record.provenance["directory"], home)
             served.add((home["row"], *home["group"], home["seed"]))
             print(f"serves here too: {record.provenance['directory'].relative_to(store.REPRODUCED)}")

@@ -1,8 +1,12 @@
 """scripts/batch.py: what it runs and what it packs."""
 
 import json
+import signal
+import subprocess
+import sys
 import tarfile
 import time
+from pathlib import Path
 
 import pytest
 
@@ -55,3 +59,33 @@ def test_a_line_runs_dpot_and_scripts_one_after_the_other(batch, tmp_path):
     assert json.loads((tmp_path / "said").read_text()) == [str(tmp_path / "said"), "two words"]
     assert worker.done == 1
     assert "nothing_of_the_kind" in worker.log.read_text()
+    assert worker.failed == 1
+
+
+def test_told_to_stop_it_stops_its_workers_and_begins_nothing_else(tmp_path):
+    tool, commands = tmp_path / "tool.py", tmp_path / "commands.txt"
+    tool.write_text(
+        "import pathlib, sys, time\npathlib.Path(sys.argv[1]).touch()\nif len(sys.argv) == 2: time.sleep(60)\n"
+    )
+    commands.write_text(f"{tool} {tmp_path / 'first'}; {tool} {tmp_path / 'second'} soon\n")
+    root = tmp_path / "out"
+    script = Path(__file__).resolve().parents[1] / "scripts" / "batch.py"
+    call = [
+        sys.executable,
+        str(script),
+        str(commands),
+        "--output-root",
+        str(root),
+        "--pack",
+        str(root / "new" / "r.tgz"),
+    ]
+    process = subprocess.Popen(call)
+    while not (tmp_path / "first").exists():
+        assert process.poll() is None
+        time.sleep(0.1)
+    process.send_signal(signal.SIGTERM)
+    assert process.wait(30) == 128 + signal.SIGTERM
+    time.sleep(0.5)
+    assert not (tmp_path / "second").exists()
+    listed = subprocess.run(["ps", "-eo", "args"], capture_output=True, text=True, check=True).stdout
+    assert str(tool) not in listed

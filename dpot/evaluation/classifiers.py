@@ -170,6 +170,8 @@ class SmallCNN(nn.Sequential):
 class ThreeConvolutions(nn.Sequential):
     """conv32-pool-conv64-pool-conv128, FC 128, dropout of half the channels: DP-Sinkhorn's CNN (241,546 weights)."""
 
+    least_side = 18  # of an image of which something is left after three convolutions without a border
+
     def __init__(self, shape: tuple[int, int, int], classes: int) -> None:
         colours, height, width = shape
         first = [nn.Conv2d(colours, 32, 3), nn.MaxPool2d(2), nn.ReLU(), ChannelDropout(0.5)]

@@ -43,6 +43,17 @@ class Downstream:
         if backend == "sklearn" and (protocol not in SKLEARNS or "cnn" in kinds):
             raise UsageError("classifier.backend=sklearn has no CNN and no patience: use protocol=merf without cnn")
 
+    def check(self, shape: tuple[int, ...], samples: int | None) -> None:
+        """Refuse what could not be judged so, before anything is trained for it."""
+        if (samples or self.samples) < 2:
+            raise UsageError("classifier.samples, profile.samples: a classifier needs at least two images")
+        least = classifiers.ThreeConvolutions.least_side
+        if self.protocol == "dp_sinkhorn" and {"cnn", "cnn_adam"} & set(self.kinds) and min(shape[1:]) < least:
+            raise UsageError(
+                f"classifier: DP-Sinkhorn's CNN needs images of {least}×{least} or more, not {shape[1]}×{shape[2]}: "
+                "use classifier.kinds=[logreg,mlp] or another classifier"
+            )
+
     def evaluate(self, draw: Draw, test_x: Tensor, test_y: Tensor, classes: int, seed: int) -> Accuracies:
         """Accuracies in % per classifier, one per pass; each pass draws its own samples."""
         return self.gather(side_by_side(self.exams(draw, test_x, test_y, classes, seed), test_x.device))

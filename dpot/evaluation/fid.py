@@ -132,15 +132,16 @@ class FrechetInception:
         return running.finish()
 
     def reference_statistics(
-        self, images: Tensor, network: torch.nn.Module | None, cache: Path | None, checksum: str
+        self, images: Tensor, network: torch.nn.Module | None, cache: Path | None, weights: str
     ) -> Statistics:
-        """The statistics of the real images, kept by the checksum of the data they came from."""
+        """The statistics of the real images, kept by their checksum and that of the network's weights."""
         if cache is None or network is None:
             return self.statistics(images, network)
         from safetensors.torch import load_file, save
 
-        key = f"{checksum}|{self.reference}|{self.round_to_bytes}|{tuple(images.shape)}"
-        path = cache / f"fid-{hashlib.sha256(key.encode()).hexdigest()[:16]}.safetensors"
+        key = hashlib.sha256(f"{weights}|{self.round_to_bytes}|{tuple(images.shape)}|{images.dtype}".encode())
+        key.update(images.cpu().contiguous().numpy().data)
+        path = cache / f"fid-{key.hexdigest()[:16]}.safetensors"
         if path.exists():
             try:
                 kept = load_file(path)

@@ -74,6 +74,8 @@ class Sinkhorn(Method):
         low, high = model.pixel_range
         if (low, high) != (-1.0, 1.0):
             raise UsageError("loss=dp_sinkhorn compares pixels in [-1, 1]: choose a generator that ends in a tanh")
+        if self.batch < 2:
+            raise UsageError("loss.batch: must be 2 or more; generated images are normalised and compared in a batch")
         steps = problem.steps(self.steps)
         private = joint_points(problem.images * 2 - 1, problem.labels, problem.classes, self.label_weight)
         pixels = problem.images[0].numel()
@@ -196,6 +198,8 @@ class DPSinkhorn(Sinkhorn):
             sanitise_parameters(model.parameters(), self.bound, std, problem.noise.generator)
 
     def _mechanism(self, problem: Problem, steps: int) -> tuple[Sampler, Event]:
+        if self.batch > len(problem.images):
+            raise UsageError(f"loss.batch={self.batch}: there are {len(problem.images)} records")
         rate = self.batch / len(problem.images)
 
         def event(multiplier: float) -> Event:

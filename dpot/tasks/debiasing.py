@@ -73,11 +73,12 @@ class Debiasing(Task):
             "steps": problem.steps(self.steps),
             "data": {"name": data.name, "checksum": data.checksum},
             "provenance": provenance(cfg),
-            "files": [str(folder / "figure4c.png"), str(folder / "figure4c.json")],
+            "files": ["figure4c.png", "figure4c.json"],
         }
         write_atomically(folder / "figure4c.png", picture(points))
         write_atomically(folder / "figure4c.json", json.dumps(found, indent=1) + "\n")
-        return Answer(found, lambda console: console.print(f"wrote {' and '.join(found['files'])}"))
+        answer = found | {"files": [str(folder / name) for name in found["files"]]}
+        return Answer(answer, lambda console: console.print(f"wrote {' and '.join(answer['files'])}"))
 
     def _problem(self, cfg: DictConfig, data: Dataset, profile: Profile) -> Problem:
         from dpot.models.sinkhorn_dcgan import SinkhornDCGAN

@@ -20,7 +20,7 @@ from torch import Tensor
 
 from dpot import config
 from dpot.data.base import Dataset, unit_range
-from dpot.data.weights import inception_weights
+from dpot.data.weights import InceptionWeights, inception_weights
 from dpot.errors import DataError, UsageError
 from dpot.evaluation.downstream import Accuracies, Downstream
 from dpot.evaluation.fid import FrechetInception, frechet_distance, inception, read_weights
@@ -59,6 +59,7 @@ class Training:
     engine: Engine | None
     downstream: Downstream
     tracker: Tracker
+    weights: InceptionWeights | None
 
 
 class Generate(Task):
@@ -68,7 +69,7 @@ class Generate(Task):
         self,
         fid: bool = True,
         fid_samples: Count = 60_000,
-        fid_reference: str = "test",
+        fid_reference: Literal["test", "train"] = "test",
         batch_statistics: bool = False,
         dark_to_black: bool = False,
         judged_on: Literal["test", "train"] = "test",
@@ -79,7 +80,7 @@ class Generate(Task):
         self.fid, self.batch_statistics, self.dark_to_black = fid, batch_statistics, dark_to_black
         self.judged_on = judged_on
         reference = fid_reference if judged_on == "test" else judged_on
-        self.protocol = FrechetInception(samples=fid_samples, reference=reference)  # type: ignore[arg-type]
+        self.protocol = FrechetInception(samples=fid_samples, reference=reference)
 
     def run(self, cfg: DictConfig) -> Answer:
         """Train and evaluate, or give the record of this configuration if there is one."""
@@ -114,6 +115,8 @@ class Generate(Task):
         downstream: Downstream = config.instantiate(cfg.classifier, "classifier")
         tracker: Tracker = config.instantiate(cfg.tracker, "tracker")
         _check_together(method, budget)
+        self._check_judges(downstream, data, profile)
+        weights = self._weights(cfg.data_root, profile)  # now: when the training is over, it cannot be judged again
         device = torch.device(cfg.device if cfg.device != "cuda" else "cuda:0")
 
         torch.manual_seed(cfg.seed)
@@ -137,7 +140,27 @@ class Generate(Task):
         )
         plain: Any = OmegaConf.to_container(cfg, resolve=True)
         tracker.start(run.directory, plain)
-        return Training(cfg, run, profile, data, method, problem, method.prepare(problem), downstream, tracker)
+        engine = method.prepare(problem)
+        return Training(cfg, run, profile, data, method, problem, engine, downstream, tracker, weights)
+
+    def _check_judges(self, downstream: Downstream, data: Dataset, profile: Profile) -> None:
+        """What could not be judged after the training is refused before it."""
+        if self._samples(profile) < 2:
+            raise UsageError("task.fid_samples, profile.samples: a Fréchet distance needs at least two images")
+        if downstream.kinds:
+            downstream.check(data.shape, profile.samples)
+
+    def _samples(self, profile: Profile) -> int:
+        return min(self.protocol.samples, profile.samples or self.protocol.samples)
+
+    def _weights(self, data_root: str | None, profile: Profile) -> InceptionWeights | None:
+        if not (self.fid and profile.fid):
+            return None
+        try:
+            return inception_weights(data_root)
+        except DataError as error:
+            log.warning("no FID: %s; pixel_frechet, which is something else, is reported instead", error)
+            return None
 
     def _conclude(self, one: Training, outcome: Outcome, accuracies: Accuracies) -> Record:
         """Measure the distance of what was trained from the data and write the record."""
@@ -203,18 +226,13 @@ class Generate(Task):
 
     def _frechet(self, one: Training) -> dict[str, float]:
         problem, data, profile = one.problem, one.data, one.profile
-        network = None
-        if self.fid and profile.fid:
-            try:
-                network = inception(read_weights(inception_weights(one.cfg.data_root).path), problem.device)
-            except DataError as error:
-                log.warning("no FID: %s; pixel_frechet, which is something else, is reported instead", error)
+        network = None if one.weights is None else inception(read_weights(one.weights.path), problem.device)
         split = data.test if self.protocol.reference == "test" else data.train
         real = unit_range(split.x).to(problem.device)
-        count = min(self.protocol.samples, profile.samples or self.protocol.samples)
-        fake, _ = self._draw(one, count)
+        fake, _ = self._draw(one, self._samples(profile))
         cache = Path(one.cfg.output_root) / "statistics"
-        reference = self.protocol.reference_statistics(real, network, cache, data.checksum)
+        origin = "" if one.weights is None else one.weights.checksum
+        reference = self.protocol.reference_statistics(real, network, cache, origin)
         distance = frechet_distance(self.protocol.statistics(fake, network), reference)
         return {"fid" if network is not None else "pixel_frechet": distance}
 

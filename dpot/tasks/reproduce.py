@@ -51,6 +51,13 @@ class Planned:
         """Whether it must be run."""
         return self.record is None or self.stale
 
+    def profile_words(self) -> list[str]:
+        """What a command must say of the profile to be this run: its name, and what the sheet does not set alike."""
+        chosen = f"profile={self.cfg.profile.name}"
+        plain = _compose([*self.run.overrides, chosen]).profile
+        own = {key: value for key, value in self.cfg.profile.items() if value != plain[key]}
+        return [chosen, *(f"profile.{key}={'null' if value is None else value}" for key, value in own.items())]
+
 
 class Reproduce(Task):
     """Reproduce one table (paper=, table=) or all of them."""
@@ -216,6 +223,7 @@ class Reproduce(Task):
         if self.launcher and due:
             return self._spread(sheet, due, cfg)
         failures: list[dict[str, Any]] = []
+        made: set[Path] = set()  # rows that are one run are trained once
         began = time.monotonic()
         for batch in self._batches(due, str(cfg.device)):
             done = due.index(batch[0])
@@ -231,7 +239,8 @@ class Reproduce(Task):
                     left,
                 )
             _claim(sheet, batch)  # now: it may be cut short, with some of the batch on record
-            failures += self._run(batch, [item.stale or cfg.rerun for item in batch])
+            failures += self._run(batch, [(item.stale or cfg.rerun) and item.directory not in made for item in batch])
+            made |= {item.directory for item in batch}
         return failures
 
     def _batches(self, due: list[Planned], device: str) -> list[list[Planned]]:
@@ -249,12 +258,15 @@ class Reproduce(Task):
 
     def _run(self, batch: list[Planned], reruns: list[bool]) -> list[dict[str, Any]]:
         """Run a batch; if it fails as one, each by itself, to know which cannot be run (the others resume)."""
+        before = [_written(item) for item in batch]
         try:
             run_together([item.cfg for item in batch], reruns)
         except DpotError as error:
             if len(batch) > 1:
                 log.warning("side by side these runs failed (%s): one after the other now", error)
-                return [failure for item in batch for failure in self._run([item], [False])]
+                again = [rerun and _written(i) == old for i, rerun, old in zip(batch, reruns, before, strict=True)]
+                alone = zip(batch, again, strict=True)
+                return [failure for item, rerun in alone for failure in self._run([item], [rerun])]
             item = batch[0]
             log.error("%s (seed %d) failed: %s", item.run.row, item.run.seed, error)
             return [{"row": item.run.row, "seed": item.run.seed, "error": str(error)}]
@@ -276,7 +288,8 @@ class Reproduce(Task):
                 *overrides,
                 *shared,
             ]
-            command += [f"profile={cfg.profile.name}", f"seed={seeds}", f"rerun={any(i.stale for i in mine)}"]
+            command += [*mine[0].profile_words(), f"seed={seeds}"]
+            command += [f"rerun={bool(cfg.rerun) or any(i.stale for i in mine)}"]
             log.info("%s", shlex.join(command[2:]))
             done = subprocess.run(command, stdout=subprocess.DEVNULL, check=False)
             missing = [item for item in mine if not (item.directory / RECORD).exists()]
@@ -288,8 +301,10 @@ class Reproduce(Task):
 
     def _plan_answer(self, sheet: sheets.Sheet, planned: list[Planned], cfg: DictConfig) -> Answer:
         known = [r for p in planned if (r := p.record) is not None]
-        known = known or [r for _, r in compare.records_of(sheet, store.records(None))]  # made elsewhere
-        each = statistics.fmean(float(r.provenance["seconds"]) for r in known) if known else None
+        elsewhere = [] if known else [r for _, r in compare.records_of(sheet, store.records(None))]
+        known = known or [r for r in elsewhere if r.config["profile"]["name"] == cfg.profile.name] or elsewhere
+        sizes = ", ".join(dict.fromkeys(str(r.config["profile"]["name"]) for r in known))
+        each = statistics.fmean(map(_seconds, known)) if known else None
         devices = ", ".join(dict.fromkeys(str(r.provenance["device"]) for r in known))
         due = [p for p in planned if p.is_due]
         runs = [
@@ -298,7 +313,7 @@ class Reproduce(Task):
                 "data": _data(p),
                 "seed": p.run.seed,
                 "state": "stale" if p.stale else ("due" if p.is_due else "on record"),
-                "command": p.run.command(str(cfg.profile.name)),
+                "command": p.run.command(" ".join(p.profile_words()).removeprefix("profile=")),
             }
             for p in planned
         ]
@@ -312,14 +327,15 @@ class Reproduce(Task):
                 table.add_row(*(escape(str(r[name])) for name in ("row", "data", "seed", "state", "command")))
             console.print(table)
             console.print(
-                f"expected: {cost:.0f} s, if this machine is as fast as the one of earlier runs ({devices})"
+                f"expected: {cost:.0f} s, if this machine is as fast as that of earlier runs ({devices}, profile {sizes})"
                 if cost is not None
                 else "expected cost: unknown before a first run",
                 highlight=False,
             )
 
         data = {"paper": sheet.paper, sheet.kind: sheet.name, "runs": runs}
-        return Answer(data | {"expected_seconds": cost, "measured_on": devices or None}, show)
+        measured = {"measured_on": devices or None, "measured_profile": sizes or None}
+        return Answer(data | {"expected_seconds": cost} | measured, show)
 
 
 def _computed_answer(sheet: sheets.Sheet) -> Answer:
@@ -361,6 +377,18 @@ def run_together(cfgs: Sequence[DictConfig], reruns: Sequence[bool]) -> list[Ans
 
 def _data(item: Planned) -> str:
     return " ".join(o for o in item.run.overrides if o.startswith("dataset="))
+
+
+def _written(item: Planned) -> int | None:
+    """When its record was written; None without one."""
+    place = item.directory / RECORD
+    return place.stat().st_mtime_ns if place.exists() else None
+
+
+def _seconds(record: Record) -> float:
+    """What a run took, with the parts before it was resumed."""
+    training = record.metrics.get("training", {}).get("seconds", 0.0)
+    return max(float(record.provenance["seconds"]), float(training))
 
 
 def _compose(overrides: Sequence[str]) -> DictConfig:

@@ -31,8 +31,12 @@ def test_features_and_distances(network, tmp_path):
     assert first[0].shape == (2048,)
     assert frechet_distance(first, first) == pytest.approx(0, abs=1e-3)
     assert frechet_distance(first, protocol.statistics(dark, network)) > 10
-    kept = protocol.reference_statistics(dark, network, tmp_path, "noise")  # kept by checksum: the first is read back
+    unread = torch.nn.Identity()  # what is kept is read back, and nothing is computed
+    kept = protocol.reference_statistics(noise, unread, tmp_path, "noise")
     torch.testing.assert_close(kept[0], first[0])
+    other = protocol.reference_statistics(dark, network, tmp_path, "noise")  # other images of the same shape
+    torch.testing.assert_close(other[0], protocol.statistics(dark, network)[0])
+    assert len(list(tmp_path.iterdir())) == 2
 
 
 def test_other_weights_are_refused():

@@ -89,6 +89,12 @@ def test_no_checkpoint_remains_of_a_finished_run(tmp_path):
         (["loss=dp_swd", "privacy=eps10", "generator=sinkhorn_dcgan"], "sigmoid"),
         (["loss=dp_sinkhorn", "privacy=eps10", "generator=merf_conv"], "tanh"),
         (["loss=swd", "privacy=none", "dataset=gaussians"], "images"),
+        ([*METHODS["dp_sinkhorn"], "loss.batch=1"], "loss.batch"),
+        ([*METHODS["dp_sinkhorn"], "loss.batch=1001"], "loss.batch=1001: there are 1000 records"),
+        (["loss=swd", "privacy=none", "classifier=dp_sinkhorn", "dataset.size=16"], "18×18 or more, not 16×16"),
+        (["loss=swd", "privacy=none", "profile.samples=1"], "at least two images"),
+        (["loss=swd", "privacy=none", "task.fid_samples=1"], "at least two images"),
+        (["loss=swd", "privacy=none", "task.fid_reference=training"], "fid_reference"),
     ],
 )
 def test_what_does_not_fit_together_is_said(tmp_path, overrides, words):

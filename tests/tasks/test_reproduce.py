@@ -9,9 +9,12 @@ import time
 
 import pytest
 
+from dpot import config
 from dpot.errors import UsageError
 from dpot.launch import compose_config, run
+from dpot.record import Run
 from dpot.reporting import sheets
+from dpot.tasks import reproduce
 from dpot.tasks.generate import Generate
 from dpot.tasks.reproduce import Reproduce
 
@@ -151,6 +154,42 @@ def test_what_it_will_cost_is_known_from_runs_made_elsewhere(tmp_path):
     plan = run(compose_config([*overrides, f"output_root={tmp_path}", f"data_root={tmp_path}"])).data
     assert plan["expected_seconds"] > 0
     assert plan["measured_on"]
+    assert plan["measured_profile"] == "paper"  # there are none of this size
+
+
+@pytest.mark.parametrize("profile", ["smoke", "quick", "short", "paper"])
+def test_a_planned_runs_command_is_that_run(tmp_path, profile):
+    asked = ["task=reproduce", "paper=dp_swd", "table=2", f"profile={profile}", "profile.records=700", "device=cpu"]
+    cfg = compose_config([*asked, f"output_root={tmp_path}"])
+    item = Reproduce(rows=["SWD"]).plan(sheets.load("dp_swd", "2", "table"), cfg, demo=False)[0]
+    words = [*item.run.overrides, *item.profile_words(), f"seed={item.run.seed}", "device=cpu"]
+    alone = compose_config([*words, f"output_root={tmp_path}"])
+    config.check(alone)
+    assert Run(alone).directory == item.directory
+
+
+def test_rows_that_are_one_run_are_trained_once(monkeypatch, tmp_path):
+    trained = []
+    monkeypatch.setattr(reproduce, "run_together", lambda cfgs, reruns: trained.extend(reruns))
+    rows = "task.rows=[DP-Sinkhorn,'DP-Sinkhorn, 480k steps']"
+    asked = ["task=reproduce", "paper=dp_sinkhorn", "table=1", "profile=smoke", "device=cpu", "rerun=true", rows]
+    run(compose_config([*asked, f"output_root={tmp_path}", "data_root=/nowhere"]))
+    assert trained == [True, False]
+
+
+def test_when_a_batch_fails_each_run_that_was_to_be_made_again_is(monkeypatch, tmp_path):
+    tried = []
+
+    def busy(cfgs, reruns):
+        tried.append(reruns)
+        if len(cfgs) > 1:
+            raise UsageError("another process has one of them")
+
+    asked = ["task.rows=[SWD,DP-MERF]", "task.together=2", "device=cpu", f"output_root={tmp_path}"]
+    run(compose_config([*COMMAND, *asked, "data_root=/nowhere"]))
+    monkeypatch.setattr(reproduce, "run_together", busy)
+    run(compose_config([*COMMAND, *asked, "data_root=/nowhere", "rerun=true"]))
+    assert tried == [[True, True], [True], [True]]
 
 
 @pytest.mark.parametrize(("asked", "steps"), [([], 2000), (["profile.steps=7"], 7), (["profile=smoke"], 20)])
