@@ -327,7 +327,7 @@ class Reproduce(Task):
                 table.add_row(*(escape(str(r[name])) for name in ("row", "data", "seed", "state", "command")))
             console.print(table)
             console.print(
-                f"expected: {cost:.0f} s, if this machine is as fast as that of earlier runs ({devices}, profile {sizes})"
+                f"expected: {cost:.0f} s, if this machine is as fast as in earlier runs ({devices}; profile {sizes})"
                 if cost is not None
                 else "expected cost: unknown before a first run",
                 highlight=False,
