@@ -21,13 +21,17 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from dpot.precision import noise_precision
 from dpot.privacy.discrete import discrete_gaussian, system_words
 from dpot.privacy.errors import POSITIVE, InvalidParameter, number
 
 # torch seeds its CPU generator with 32 bits of whatever it is given, few enough to try them all. Its state is 624
 # words of 32 bits, stored in 64 each after a header of 24 bytes (mt19937 in torch's legacy layout).
 _STATE_BYTES, _HEADER, _WORDS = 5056, 24, 624
+
+
+def noise_precision(device: torch.device) -> torch.dtype:
+    """Double, as dpot/precision.py has it for the rooms that must not know this one."""
+    return torch.float32 if device.type == "mps" else torch.float64
 
 
 class NoiseSource:

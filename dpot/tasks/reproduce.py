@@ -261,7 +261,9 @@ class Reproduce(Task):
         before = [_written(item) for item in batch]
         try:
             run_together([item.cfg for item in batch], reruns)
-        except DpotError as error:
+        except (DpotError, RuntimeError) as error:  # torch's, out of memory for one, are RuntimeErrors
+            if batch[0].cfg.debug:
+                raise
             if len(batch) > 1:
                 log.warning("side by side these runs failed (%s): one after the other now", error)
                 again = [rerun and _written(i) == old for i, rerun, old in zip(batch, reruns, before, strict=True)]

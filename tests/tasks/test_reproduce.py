@@ -183,13 +183,18 @@ def test_when_a_batch_fails_each_run_that_was_to_be_made_again_is(monkeypatch, t
     def busy(cfgs, reruns):
         tried.append(reruns)
         if len(cfgs) > 1:
-            raise UsageError("another process has one of them")
+            raise RuntimeError("out of memory")
+        if len(tried) == 2:
+            raise UsageError("another process has it")
 
     asked = ["task.rows=[SWD,DP-MERF]", "task.together=2", "device=cpu", f"output_root={tmp_path}"]
     run(compose_config([*COMMAND, *asked, "data_root=/nowhere"]))
     monkeypatch.setattr(reproduce, "run_together", busy)
-    run(compose_config([*COMMAND, *asked, "data_root=/nowhere", "rerun=true"]))
+    answer = run(compose_config([*COMMAND, *asked, "data_root=/nowhere", "rerun=true"]))
     assert tried == [[True, True], [True], [True]]
+    assert [(one["row"], one["error"]) for one in answer.data["failed"]] == [("SWD", "another process has it")]
+    with pytest.raises(RuntimeError, match="out of memory"):
+        run(compose_config([*COMMAND, *asked, "data_root=/nowhere", "rerun=true", "debug=true"]))
 
 
 @pytest.mark.parametrize(("asked", "steps"), [([], 2000), (["profile.steps=7"], 7), (["profile=smoke"], 20)])
