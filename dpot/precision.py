@@ -1,6 +1,6 @@
 """Which arithmetic: fast where nobody needs the last digits, convolutions by the library that suits the processor.
 
-And whether there are kernels of our own, and how precise noise must be.
+And whether there are kernels of our own.
 """
 
 from __future__ import annotations
@@ -19,15 +19,6 @@ import torch
 def has_triton() -> bool:
     """Whether our kernels can be compiled; they run on CUDA devices alone."""
     return importlib.util.find_spec("triton") is not None
-
-
-def noise_precision(device: torch.device) -> torch.dtype:
-    """Double: in single precision a normal variate never exceeds 5.8 (CPU) or 6.8 (CUDA) standard deviations.
-
-    The uniform behind it has 24 or 32 bits. An output beyond that end is one that a neighbour's data cannot have, and
-    over a long training it becomes likelier than δ. (Apple's GPUs have nothing else.)
-    """
-    return torch.float32 if device.type == "mps" else torch.float64
 
 
 @contextlib.contextmanager

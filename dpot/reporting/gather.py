@@ -205,9 +205,8 @@ def _runs(sheet: sheets.Sheet, records: Sequence[Record]) -> list[RunsOfCell]:
     for (row, group), run in reversed(planned.items()):
         columns = [c for c in sheet.columns if c.overrides == group]
         chosen, profile = compare.chosen_records(own, row, columns[0])
-        found.append(
-            RunsOfCell(row, [c.name for c in columns], group, chosen, run.command(profile or "paper"), profile)
-        )
+        command = run.command(f"profile={profile or 'paper'}")
+        found.append(RunsOfCell(row, [c.name for c in columns], group, chosen, command, profile))
     return found
 
 

@@ -6,6 +6,7 @@ no training names the task that computes it instead.
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -38,10 +39,9 @@ class PlannedRun:
     group: tuple[str, ...]
     seed: int
 
-    def command(self, profile: str) -> str:
-        """What a user would type for this run alone."""
-        quoted = [f"'{o}'" if " " in o else o for o in (*self.overrides, f"seed={self.seed}", f"profile={profile}")]
-        return "dpot " + " ".join(quoted)
+    def command(self, *profile: str) -> str:
+        """What a user would type for this run alone; `profile` are the words that say how large it is."""
+        return shlex.join(("dpot", *self.overrides, f"seed={self.seed}", *profile))
 
 
 @dataclass(frozen=True)

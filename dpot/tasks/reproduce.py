@@ -229,15 +229,8 @@ class Reproduce(Task):
             done = due.index(batch[0])
             left = f", about {(time.monotonic() - began) / done * (len(due) - done):.0f} s left" if done else ""
             for item in batch:
-                log.info(
-                    "[%d/%d] %s, %s, seed %d%s",
-                    due.index(item) + 1,
-                    len(due),
-                    item.run.row,
-                    _data(item),
-                    item.run.seed,
-                    left,
-                )
+                at = f"[{due.index(item) + 1}/{len(due)}]"
+                log.info("%s %s, %s, seed %d%s", at, item.run.row, _data(item), item.run.seed, left)
             _claim(sheet, batch)  # now: it may be cut short, with some of the batch on record
             failures += self._run(batch, [(item.stale or cfg.rerun) and item.directory not in made for item in batch])
             made |= {item.directory for item in batch}
@@ -281,15 +274,7 @@ class Reproduce(Task):
             mine = [item for item in due if item.run.overrides == overrides]
             seeds = ",".join(str(item.run.seed) for item in mine)
             shared = [f"{key}={cfg[key]}" for key in ("output_root", "data_root", "device") if cfg[key] is not None]
-            command = [
-                sys.executable,
-                "-m",
-                "dpot",
-                "-m",
-                f"hydra/launcher={self.launcher}",
-                *overrides,
-                *shared,
-            ]
+            command = [sys.executable, "-m", "dpot", "-m", f"hydra/launcher={self.launcher}", *overrides, *shared]
             command += [*mine[0].profile_words(), f"seed={seeds}"]
             command += [f"rerun={bool(cfg.rerun) or any(i.stale for i in mine)}"]
             log.info("%s", shlex.join(command[2:]))
@@ -315,7 +300,7 @@ class Reproduce(Task):
                 "data": _data(p),
                 "seed": p.run.seed,
                 "state": "stale" if p.stale else ("due" if p.is_due else "on record"),
-                "command": p.run.command(" ".join(p.profile_words()).removeprefix("profile=")),
+                "command": p.run.command(*p.profile_words()),
             }
             for p in planned
         ]

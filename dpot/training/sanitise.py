@@ -13,7 +13,7 @@ row above C: norms are taken in float64 and scaled rows end at C·(1 - 2^-20), s
 float32 the norm is at most C; rows with norm ≤ C pass unchanged, bit for bit.
 
 The noise is pseudo-random floating-point Gaussian noise from the generator given, drawn in double precision
-(dpot/precision.py says why); the attacks on the low bits of such noise (Mironov 2012) are outside this analysis.
+(dpot/privacy/noise.py says why); the attacks on the low bits of such noise (Mironov 2012) are outside this analysis.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from torch import Tensor, nn
 from torch.func import functional_call, grad, vmap
 
 from dpot.errors import UsageError
-from dpot.precision import has_triton, noise_precision
+from dpot.precision import has_triton
 from dpot.ranges import NonNegative, Positive
 
 _INSIDE = 1 - 2.0**-20
@@ -66,7 +66,7 @@ def clip_block(block: Tensor, clip: Positive) -> Tensor:
 
 def gaussian(like: Tensor, std: NonNegative, generator: torch.Generator) -> Tensor:
     """Noise N(0, std²) of the shape of `like`, from `generator`, in double precision; the sum with it is rounded."""
-    empty = torch.empty(like.shape, dtype=noise_precision(like.device), device=like.device)
+    empty = torch.empty(like.shape, dtype=torch.float64, device=like.device)
     return empty.normal_(0.0, std, generator=generator)
 
 

@@ -1,6 +1,7 @@
 """Sheets: what a row adds for one data set, what the small profiles add, and figures drawn from records."""
 
 import io
+import shlex
 from pathlib import Path
 
 import pytest
@@ -113,3 +114,10 @@ def test_figure_4b_of_dp_sinkhorn_has_the_steps_that_its_printed_budget_tells():
     event = SelfComposed(PoissonSampled(Gaussian(0.9, Adjacency.ADD_REMOVE), 50 / 60_000), steps)
     priced = ACCOUNTANTS["paper_dp_sinkhorn"](event, Pricing(delta=1e-5, bound="exact"))
     assert priced == pytest.approx(2.33, abs=0.005)
+
+
+def test_every_command_is_split_by_a_shell_as_it_was_joined():
+    for sheet in sheets.all_sheets():
+        for run in sheet.runs(seeds=1):
+            words = shlex.split(run.command("profile=quick", "profile.steps=7"))
+            assert words == ["dpot", *run.overrides, "seed=0", "profile=quick", "profile.steps=7"]

@@ -2,6 +2,7 @@
 
 import json
 import os
+import shlex
 import signal
 import subprocess
 import sys
@@ -162,8 +163,8 @@ def test_a_planned_runs_command_is_that_run(tmp_path, profile):
     asked = ["task=reproduce", "paper=dp_swd", "table=2", f"profile={profile}", "profile.records=700", "device=cpu"]
     cfg = compose_config([*asked, f"output_root={tmp_path}"])
     item = Reproduce(rows=["SWD"]).plan(sheets.load("dp_swd", "2", "table"), cfg, demo=False)[0]
-    words = [*item.run.overrides, *item.profile_words(), f"seed={item.run.seed}", "device=cpu"]
-    alone = compose_config([*words, f"output_root={tmp_path}"])
+    words = shlex.split(item.run.command(*item.profile_words()))[1:]
+    alone = compose_config([*words, "device=cpu", f"output_root={tmp_path}"])
     config.check(alone)
     assert Run(alone).directory == item.directory
 
