@@ -59,19 +59,19 @@ def main() -> None:
         return bool(comparable and record.config["profile"]["name"] == options.profile)
 
     committed = store.records(nowhere)
-    served = {(home["row"], *home["group"], home["seed"]) for home, record in compare.records_of(sheet, committed)}
+    served = {_cell(home) for home, record in compare.records_of(sheet, committed) if is_wanted(record)}
     for home, record in of_other_sheets(sheet, committed):
-        if is_wanted(record) and (home["row"], *home["group"], home["seed"]) not in served:
+        if is_wanted(record) and _cell(home) not in served:
             store.claim(record.provenance["directory"], home)
-            served.add((home["row"], *home["group"], home["seed"]))
+            served.add(_cell(home))
             print(f"serves here too: {record.provenance['directory'].relative_to(store.REPRODUCED)}")
     for home, run in finished(options.output_root, sheet):
-        if (home["row"], *home["group"], home["seed"]) in served or not is_wanted(Record.load(run)):
+        if not is_wanted(Record.load(run)):
             continue
         short = [options.profile] if options.profile != "paper" else []
         words = "-".join([home["row"], *home["group"], f"s{home['seed']}", *short])
         target = folder / re.sub(r"[^A-Za-z0-9.-]+", "_", words.replace("dataset=", ""))
-        if (target / RECORD).exists():
+        if _cell(home) in served or (target / RECORD).exists():
             print(f"kept already: {target.name}")
             continue
         target.mkdir(parents=True, exist_ok=True)
@@ -91,6 +91,11 @@ def main() -> None:
     if sheet.picture:
         write_atomically(folder / f"{sheet.kind}_{sheet.name}.png", pictures.draw(sheet, kept_panels(sheet, nowhere)))
     readme.update()
+
+
+def _cell(home: dict[str, Any]) -> tuple[Any, ...]:
+    """Which row, columns and seed a run is of."""
+    return home["row"], *home["group"], home["seed"]
 
 
 def finished(output_root: Path, sheet: sheets.Sheet) -> Iterator[tuple[dict[str, Any], Path]]:

@@ -63,6 +63,10 @@ def test_a_kept_run_is_left_alone_and_other_profiles_are_not_kept(keep, tmp_path
     keep("--profile", "short")
     assert kept.read_text() == before
     assert (folder / f"{RUNS[2]}-short/record.json").exists()
+    short["config"]["profile"]["name"] = "paper"
+    path.write_text(json.dumps(short))
+    keep()  # a short run does not stand in the way of the long one
+    assert (folder / RUNS[2] / "record.json").exists()
 
 
 def test_a_run_kept_for_a_table_serves_a_figure_of_it(keep, tmp_path):
