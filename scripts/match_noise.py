@@ -74,6 +74,8 @@ READINGS: dict[str, dict[str, Any]] = {
     "half the noise": {"noise": 0.5},
     "p = 0.2, half the noise": {"fraction": 0.2, "noise": 0.5},
     "no noise": {"noise": 0.0},
+    "averaged": {"ema": 0.999},
+    "p = 0.2, averaged": {"fraction": 0.2, "ema": 0.999},
     "rate × 3": {"rate": 3.0},
     "rate / 3": {"rate": 1 / 3},
     "m = 1": {"l1": 1.0},
@@ -82,7 +84,7 @@ READINGS: dict[str, dict[str, Any]] = {
     "image gradient, L2, biased": {"l1": 0.0, "debias": "none"},
     "image gradient, L1, biased": {"l2": 0.0, "debias": "none"},
 }
-PARTS = {4: "a quarter", 2: "half", 1: "all"}
+PARTS = {4: "a quarter", 2: "half", 1: "all"}  # averages of weights are judged at the end alone
 
 
 class Matched(DPSinkhorn):
@@ -135,6 +137,8 @@ def train(
     for part in parts:
         engine.steps = steps // part
         engine.run()
+        if part == 1:  # not before: the training goes on from the weights themselves
+            problem.settle()
         for kind, values in judge.evaluate(draw, test_x, test_y, data.classes, 0).items():
             found[f"{kind}, {PARTS[part]}"] = values[0]
     return found

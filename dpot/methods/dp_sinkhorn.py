@@ -26,6 +26,7 @@ from dpot.privacy import calibration
 from dpot.privacy.events import Adjacency, Event, Gaussian, NonPrivate, PoissonSampled
 from dpot.ranges import Count, Fraction, NonNegative, Positive
 from dpot.training.backward import weighted_backward
+from dpot.training.ema import EMA
 from dpot.training.engine import Engine
 from dpot.training.samplers import FixedSize, Poisson, Sampler
 from dpot.training.sanitise import sanitise_images, sanitise_parameters
@@ -33,6 +34,7 @@ from dpot.training.streams import SideStream
 from dpot.transport.sinkhorn import annealed_temperatures, fresh_rows, joint_points, padded_debiased
 
 LARGEST_RATE = 5e-4  # of a shortened training
+AVERAGINGS = 1000  # of the weights, about; in a training of millions of steps more
 OPTIMIZERS = {"adam": torch.optim.Adam, "rmsprop": torch.optim.RMSprop, "sgd": torch.optim.SGD}
 
 
@@ -59,9 +61,13 @@ class Sinkhorn(Method):
         perturb: Literal["images", "parameters"] = "images",
         noise_multiplier: Positive | None = None,
         optimizer: Literal["adam", "rmsprop", "sgd"] = "adam",
+        ema: Fraction | None = None,
     ) -> None:
-        """From `perturb` to `noise_multiplier`: how the private variant sanitises; null noise is calibrated."""
-        self.optimizer = optimizer
+        """From `perturb` to `noise_multiplier`: how the private variant sanitises; null noise is calibrated.
+
+        ema: what is released is a moving average of the weights, over about the last tenth of the training. Ours.
+        """
+        self.optimizer, self.ema = optimizer, ema
         self.batch, self.steps, self.l1, self.l2 = batch, steps, l1, l2
         self.learning_rate, self.weight_decay, self.label_weight = learning_rate, weight_decay, label_weight
         self.fraction = {"none": 0.0, "semi": fraction, "full": 1.0}[debias]
@@ -115,6 +121,7 @@ class Sinkhorn(Method):
             step,
             steps=steps,
             optimizer=optimizer,
+            ema=EMA(model, self.ema, every=min(500, steps // AVERAGINGS + 1)) if self.ema else None,
             before=problem.charging(event, "dpot/methods/dp_sinkhorn.py", sampler.name, steps),
         )
 

@@ -126,6 +126,7 @@ class Engine:
         self._extra = dict(extra_state or {})
         self._step_function, self._ema, self._compiled = step, ema, False
         self._before, self._every = before, dict(every or {})
+        self._averaging = ema.every if ema else 1  # 1: within the step
         self._report = report or Progress("silent")
 
         self._parameters = [p for o in self._optimizers.values() for group in o.param_groups for p in group["params"]]
@@ -170,7 +171,7 @@ class Engine:
         for parameter in self._with_gradient:
             parameter.grad = None
         metrics = self._step_function()
-        if self._ema is not None:
+        if self._ema is not None and self._averaging == 1:
             self._ema.update()
         if not self._names:
             if not metrics:
@@ -227,7 +228,7 @@ class Engine:
 
     def room(self) -> int:
         """How many steps the next chunk may have."""
-        stops = [self.log_every, *self._every]
+        stops = [self.log_every, *self._every, *([self._averaging] if self._averaging > 1 else [])]
         return min(self._pace, self.steps - self.step, *(stop - self.step % stop for stop in stops))
 
     def open(self, n: int) -> None:
@@ -242,6 +243,8 @@ class Engine:
         for period, action in self._every.items():
             if self.step % period == 0:
                 action(self.step)
+        if self._ema is not None and self._averaging > 1 and self.step % self._averaging == 0:
+            self._ema.update()
         self._rates.begin_chunk(self.step, n)
         self._position.zero_()
 

@@ -167,24 +167,45 @@ def test_drawn_rows_weigh_alike_and_none_drawn_is_all_padding():
         torch.testing.assert_close(of_again, (torch.arange(room) < generated) / torch.tensor(4.0).double())
 
 
+def two_classes(images, max_steps):
+    torch.manual_seed(0)
+    return Problem(
+        images=images,
+        labels=torch.arange(100) % 2,
+        classes=2,
+        generator=SinkhornDCGAN(2, (1, 8, 8), width=4),
+        budget=Budget(2.0, 1e-5),
+        ledger=Ledger(1e-5, None),
+        noise=NoiseSource(1),
+        random=torch.Generator().manual_seed(2),
+        max_steps=max_steps,
+    )
+
+
 @pytest.mark.parametrize("perturb", ["images", "parameters"])
 def test_before_the_first_noisy_gradient_dp_sinkhorn_shows_nothing_of_the_records(perturb):
     def shown(images):
-        torch.manual_seed(0)
-        problem = Problem(
-            images=images,
-            labels=torch.arange(100) % 2,
-            classes=2,
-            generator=SinkhornDCGAN(2, (1, 8, 8), width=4),
-            budget=Budget(2.0, 1e-5),
-            ledger=Ledger(1e-5, None),
-            noise=NoiseSource(1),
-            random=torch.Generator().manual_seed(2),
-            max_steps=1,
-        )
-        return DPSinkhorn(batch=6, perturb=perturb).prepare(problem).run().history
+        return DPSinkhorn(batch=6, perturb=perturb).prepare(two_classes(images, 1)).run().history
 
     assert shown(torch.zeros(100, 1, 8, 8)) == shown(torch.rand(100, 1, 8, 8)) != []
+
+
+def test_dp_sinkhorn_releases_the_average_of_weights_that_averaging_leaves_alone():
+    images = torch.rand(100, 1, 8, 8, generator=torch.Generator().manual_seed(3))
+    plain, averaged = two_classes(images, 12), two_classes(images, 12)
+    method = DPSinkhorn(batch=6, ema=0.999)
+    DPSinkhorn(batch=6).fit(plain)
+    engine, weights = method.prepare(averaged), averaged.generator.embedding.weight
+    expected = weights.detach().clone()
+    for step in range(1, 13):  # twelve steps are averaged after each
+        engine.steps = step
+        engine.run()
+        expected += 9 / (step + 9) * (weights.detach() - expected)
+    assert torch.equal(weights, plain.generator.embedding.weight)
+    averaged.settle()
+    torch.testing.assert_close(weights.detach(), expected)
+    assert not torch.equal(weights, plain.generator.embedding.weight)
+    assert averaged.ledger.epsilon() == plain.ledger.epsilon() > 0
 
 
 def captured_on_a_gpu(method, generator, colours):

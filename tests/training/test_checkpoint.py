@@ -63,12 +63,12 @@ def test_trees_survive_a_round_trip() -> None:
         encode({"a": {1}}, {})
 
 
-@pytest.mark.parametrize("at", [1, 19, 20, 37])
-def test_a_resumed_training_ends_where_an_uninterrupted_one_does(tmp_path: Path, at: int) -> None:
-    whole = Toy()
+@pytest.mark.parametrize(("at", "averaged"), [(1, 1), (19, 1), (20, 1), (37, 1), (19, 4), (20, 4)])
+def test_a_resumed_training_ends_where_an_uninterrupted_one_does(tmp_path: Path, at: int, averaged: int) -> None:
+    whole = Toy(averaged=averaged)
     history = whole.engine.run().history
-    stopped = interrupted(tmp_path / "c", at)
-    again = Toy(checkpoint=CheckpointPolicy(tmp_path / "c"))
+    stopped = interrupted(tmp_path / "c", at, averaged=averaged)
+    again = Toy(checkpoint=CheckpointPolicy(tmp_path / "c"), averaged=averaged)
     outcome = again.engine.run()
     assert outcome.resumed_at == stopped.engine.step > 0
     assert differing(again.state(), whole.state()) == []

@@ -72,6 +72,26 @@ def test_the_loop_is_the_loop_one_would_write() -> None:
     assert "CUDA graphs do not exist on cpu" in outcome.reason
 
 
+def test_weights_may_be_averaged_every_few_steps_alone() -> None:
+    toy = Toy(averaged=7)
+    average, seen = copy.deepcopy(toy.model), 0
+
+    @torch.no_grad()
+    def before_the_step(step: int) -> None:
+        nonlocal seen
+        seen += 1
+        decay = min(0.9, seen / (seen + 9))
+        for a, p in zip(average.parameters(), toy.model.parameters(), strict=True):
+            a.mul_(decay).add_(p, alpha=1 - decay)
+
+    toy.engine._every[7] = before_the_step
+    toy.engine.run()
+    assert seen == 9  # 0, 7, ... 56
+    made = dict(toy.ema.module.named_parameters())
+    torch.testing.assert_close(made, dict(average.named_parameters()), rtol=1e-5, atol=1e-6)
+    assert not torch.equal(made["0.weight"], toy.model[0].weight)
+
+
 def test_results_do_not_depend_on_where_chunks_end(monkeypatch: pytest.MonkeyPatch) -> None:
     first = Toy()
     one = first.engine.run()

@@ -48,6 +48,7 @@ class Toy:
         device: str = "cpu",
         optimizer: Callable[..., torch.optim.Optimizer] = torch.optim.Adam,
         slow: float = 0.0,
+        averaged: int = 1,
         **options: Any,
     ) -> None:
         torch.manual_seed(seed)
@@ -58,7 +59,7 @@ class Toy:
         ).to(device)
         self.data = data.to(device)
         self.optimizer = optimizer(self.model.parameters(), lr=1e-2)
-        self.ema = EMA(self.model, 0.9)
+        self.ema = EMA(self.model, 0.9, averaged)
         self.generators = {
             "sampling": torch.Generator(device).manual_seed(seed + 1),
             "noise": torch.Generator(device).manual_seed(seed + 2),
