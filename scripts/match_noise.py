@@ -161,13 +161,15 @@ def write(name: Path, title: str, found: dict[str, list[dict[str, Any]]]) -> Non
     ]
     for reading, runs in found.items():
         sizes = (", ".join(sorted({f"{run[key]:,}" for run in runs})) for key in ("steps", "width"))
-        accuracies = (_spread([run["accuracy"][column] for run in runs]) for column in columns)
+        accuracies = (_spread([run["accuracy"][c] for run in runs if c in run["accuracy"]]) for c in columns)
         lines.append("| " + " | ".join([reading, *sizes, str(len(runs)), *accuracies]) + " |")
     write_atomically(name.with_suffix(".md"), "\n".join([*lines, ""]))
 
 
 def _spread(values: list[float]) -> str:
-    """Mean and, of several, standard deviation."""
+    """Mean and, of several, standard deviation; a dash where a part was not judged."""
+    if not values:
+        return "–"
     mean = f"{statistics.fmean(values):.1f}"
     return f"{mean} ± {statistics.stdev(values):.1f}" if len(values) > 1 else mean
 
