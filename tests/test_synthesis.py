@@ -18,9 +18,8 @@ import dpot
 from dpot import Synthesizer
 from dpot.data.coding import ImageCoding, TableCoding, load_coding
 from dpot.errors import DataError, DpotError, PrivacyError, UsageError
-from dpot.methods import sketch_fit
 from dpot.methods.sketch_file import Release
-from dpot.models import sketch_dcgan
+from dpot.models import generator, sketch_dcgan
 from dpot.privacy.statement import Statement
 
 RNG = np.random.default_rng(0)
@@ -30,7 +29,7 @@ RNG = np.random.default_rng(0)
 def small(monkeypatch: pytest.MonkeyPatch) -> None:
     """Generators and statements of a size for tests: the code path is the real one."""
     monkeypatch.setattr(sketch_dcgan, "WIDTH_ON_CPU", 4)
-    monkeypatch.setattr(sketch_fit, "STATISTICS_BATCHES", 3)
+    monkeypatch.setattr(generator, "STATISTICS_BATCHES", 3)
     whole = Statement.of
     monkeypatch.setattr(Statement, "of", lambda ledger, noise: whole(ledger, noise, ["analytic_gaussian"]))
 

@@ -12,7 +12,7 @@ from torch.optim import Optimizer
 
 from dpot.errors import UsageError
 from dpot.methods.work import Work
-from dpot.models.generator import Generator, synthesize
+from dpot.models.generator import Generator, settle_statistics, synthesize
 from dpot.training.ema import EMA
 from dpot.training.engine import Engine, Outcome
 from dpot.training.schedules import Schedule
@@ -61,10 +61,14 @@ class Problem(Work):
         self.average = ema
         return engine
 
-    def settle(self) -> None:
-        """After the last step: the averaged weights, where there are some, become the generator's."""
+    def settle(self, per_class: int = 1) -> None:
+        """After the last step: the averaged weights, where there are some, become the generator's.
+
+        BatchNorm's statistics are taken anew, from batches of `per_class` images of each class or more.
+        """
         if self.average is not None:
             self.generator.load_state_dict(self.average.module.state_dict())
+            settle_statistics(self.generator, per_class, self.random, self.device)
 
 
 class Method:

@@ -36,7 +36,6 @@ from dpot.methods.sketch_fit import (
     expectations,
     fit_step,
     learn_map,
-    settle_statistics,
     styles_for,
 )
 from dpot.methods.sketch_release import MEAN_SHARE, Sketcher, Stream, class_counts, read_moments
@@ -232,8 +231,7 @@ class Sketch(Method):
             step, steps=steps, optimizer=optimizer, ema=average, schedule=Cosine(steps), part=f"round-{number}"
         )
         outcome = engine.run()
-        problem.settle()
-        settle_statistics(model, plan.per_class, problem.random, problem.device)
+        problem.settle(plan.per_class)
         return outcome
 
 

@@ -13,7 +13,7 @@ from dataclasses import dataclass, replace
 
 import torch
 import torch.nn.functional as F
-from torch import Tensor, nn
+from torch import Tensor
 
 from dpot.methods.sketch_directions import is_table
 from dpot.methods.sketch_features import (
@@ -42,7 +42,6 @@ NETWORK_RATE, INPUT_NOISE = 2e-3, 0.1
 NETWORK_STEPS, NETWORK_BATCH = 720, 500
 NETWORK_STEPS_ON_CPU, NETWORK_BATCH_ON_CPU = 300, 100
 MOST_HIDDEN = 256  # principal directions of the networks' hidden units that are kept
-STATISTICS_BATCHES, STATISTICS_BATCH = 30, 320  # the latter at least
 
 
 @dataclass(frozen=True)
@@ -153,26 +152,6 @@ def fit_step(
         return {"loss": loss, **unseen}
 
     return step
-
-
-@torch.no_grad()
-def settle_statistics(model: Generator, per_class: int, random: torch.Generator, device: torch.device) -> None:
-    """Give averaged weights their own batch statistics: those of the last raw weights do not fit them."""
-    layers = [m for m in model.modules() if isinstance(m, nn.modules.batchnorm._BatchNorm)]
-    kept = [layer.momentum for layer in layers]
-    for layer in layers:
-        layer.reset_running_stats()
-        layer.momentum = None  # a plain mean over the batches below
-    was_training = model.training
-    model.train()
-    labels = torch.arange(model.classes, device=device).repeat_interleave(
-        max(per_class, STATISTICS_BATCH // model.classes)
-    )
-    for _ in range(STATISTICS_BATCHES if device.type == "cuda" else STATISTICS_BATCHES // 3):
-        model(model.code(len(labels), random, device), labels)
-    for layer, momentum in zip(layers, kept, strict=True):
-        layer.momentum = momentum
-    model.train(was_training)
 
 
 def styles_for(shape: ImageShape, device: torch.device) -> tuple[Style, ...]:

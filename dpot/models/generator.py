@@ -8,6 +8,8 @@ from functools import lru_cache
 import torch
 from torch import Tensor, nn
 
+STATISTICS_BATCHES, STATISTICS_BATCH = 30, 320  # the latter at least
+
 
 class Generator(nn.Module, ABC):
     """Maps a random code and a label to an image.
@@ -75,3 +77,23 @@ def synthesize(
             if tracked is not None:
                 module.track_running_stats = tracked
     return torch.cat(images), labels
+
+
+@torch.no_grad()
+def settle_statistics(model: Generator, per_class: int, random: torch.Generator, device: torch.device) -> None:
+    """Give averaged weights their own batch statistics: those of the last raw weights do not fit them."""
+    layers = [m for m in model.modules() if isinstance(m, nn.modules.batchnorm._BatchNorm)]
+    kept = [layer.momentum for layer in layers]
+    for layer in layers:
+        layer.reset_running_stats()
+        layer.momentum = None  # a plain mean over the batches below
+    was_training = model.training
+    model.train()
+    labels = torch.arange(model.classes, device=device).repeat_interleave(
+        max(per_class, STATISTICS_BATCH // model.classes)
+    )
+    for _ in range(STATISTICS_BATCHES if device.type == "cuda" else STATISTICS_BATCHES // 3):
+        model(model.code(len(labels), random, device), labels)
+    for layer, momentum in zip(layers, kept, strict=True):
+        layer.momentum = momentum
+    model.train(was_training)

@@ -23,6 +23,7 @@ from dpot.models.sinkhorn_dcgan import SinkhornDCGAN
 from dpot.privacy.budget import Budget
 from dpot.privacy.ledger import Ledger
 from dpot.privacy.noise import NoiseSource
+from dpot.training.ema import EMA
 from dpot.transport.directions import uniform_directions
 from dpot.transport.sinkhorn import annealed_temperatures, padded_debiased, sinkhorn_cost
 
@@ -206,6 +207,22 @@ def test_dp_sinkhorn_releases_the_average_of_weights_that_averaging_leaves_alone
     torch.testing.assert_close(weights.detach(), expected)
     assert not torch.equal(weights, plain.generator.embedding.weight)
     assert averaged.ledger.epsilon() == plain.ledger.epsilon() > 0
+
+
+def test_averaged_weights_are_given_statistics_of_their_own():
+    problem = two_classes(torch.rand(100, 1, 8, 8), 1)
+    problem.average = EMA(problem.generator, 0.9)
+    with torch.no_grad():
+        problem.average.module.first.weight.mul_(3)
+    problem.settle()
+    model = problem.generator
+    norm = next(m for m in model.modules() if isinstance(m, torch.nn.BatchNorm2d))
+    with torch.no_grad():
+        joined = torch.cat([model.code(4000, problem.random, "cpu"), model.embedding(torch.arange(4000) % 2)], 1)
+        seen = torch.einsum("ni,iohw->nohw", joined, model.first.weight)
+    deviation = seen.std((0, 2, 3))
+    assert (norm.running_mean - seen.mean((0, 2, 3))).abs().max() < 0.05 * deviation.min()
+    torch.testing.assert_close(norm.running_var.sqrt(), deviation, rtol=0.03, atol=0)
 
 
 def captured_on_a_gpu(method, generator, colours):

@@ -17,7 +17,7 @@ from PIL import Image
 from dpot import Synthesizer
 from dpot.errors import DpotError
 from dpot.launch import compose_config, explain, run
-from dpot.methods import sketch_fit
+from dpot.models import generator
 from dpot.privacy.statement import Statement
 
 SMALL = ["task=synthesize", "profile=smoke", "profile.steps=2", "device=cpu", "loss.rounds=1", "generator.width=2"]
@@ -27,7 +27,7 @@ RNG = np.random.default_rng(0)
 
 @pytest.fixture(autouse=True)
 def small(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(sketch_fit, "STATISTICS_BATCHES", 3)
+    monkeypatch.setattr(generator, "STATISTICS_BATCHES", 3)
     whole = Statement.of
     monkeypatch.setattr(Statement, "of", lambda ledger, noise: whole(ledger, noise, ["analytic_gaussian"]))
 
