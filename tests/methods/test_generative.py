@@ -1,5 +1,6 @@
 """Private labels, comparison spaces and real data: against what they claim."""
 
+from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -18,6 +19,7 @@ from dpot.methods.dp_swd import DPSWD, SWD, _Slots
 from dpot.methods.real_data import RealData
 from dpot.models.comparison import RandomEncoder
 from dpot.models.dsw_generator import DSWGenerator
+from dpot.models.linear import Linear
 from dpot.models.sinkhorn_biggan import SinkhornBigGAN
 from dpot.models.sinkhorn_dcgan import SinkhornDCGAN
 from dpot.privacy.budget import Budget
@@ -332,3 +334,22 @@ def test_a_shortened_training_keeps_its_way_by_larger_steps(method: type[Sinkhor
     assert trained.rate(100) == pytest.approx(rate)
     assert trained.rate(1000) == 1e-5
     assert trained.rate(1) <= 5e-4
+
+
+def test_without_noise_a_linear_generator_finds_the_means_and_the_largest_component_of_its_classes():
+    torch.manual_seed(0)
+    axis, means, labels = torch.randn(9), 0.3 * torch.randn(2, 9), torch.arange(40) % 2
+    axis /= axis.norm()
+    rows = means[labels] + 0.5 * torch.linspace(-1, 1, 40)[torch.randperm(40), None] * axis
+    images = (rows.view(-1, 1, 3, 3) + 1) / 2
+    own = {"images": images, "labels": labels, "generator": Linear(2, (1, 3, 3), code_size=1)}
+    given = replace(problem(), **own, ledger=Ledger(1e-5, None), max_steps=400)
+    loss = {"l1": 0, "debias": "none", "blur": 0.1, "power": 2, "clip": None}
+    Sinkhorn(batch=40, steps=400, learning_rate=0.02, **loss).fit(given)
+    code = given.generator.code(2000, given.random, "cpu")
+    for label in range(2):
+        made = given.generator(code, torch.full((2000,), label)).detach().flatten(1)
+        ours = rows[labels == label]
+        assert float((made.mean(0) - ours.mean(0)).norm()) < 0.15 * float((means[0] - means[1]).norm())
+        direction = torch.linalg.svd(made - made.mean(0), full_matrices=False)[2][0]
+        assert abs(float(direction @ axis)) > 0.95

@@ -9,6 +9,7 @@ from torch import nn
 
 from dpot.models.generator import one_hot, synthesize
 from dpot.models.layers import NarrowConv2d, UpsampledConv2d
+from dpot.models.linear import Linear
 from dpot.models.merf_conv import MerfConv
 from dpot.models.norm_relu import Normed, _learns, norm_relu
 from dpot.models.sinkhorn_biggan import SinkhornBigGAN, doubled, doubled_and_convolved
@@ -92,6 +93,20 @@ def test_dcgan_equals_its_description_in_torchs_layers():
     for layer in model.layers:
         x = F.conv2d(x, layer.weight, layer.bias, padding=1) if isinstance(layer, NarrowConv2d) else layer(x)
     torch.testing.assert_close(model(code, labels), torch.tanh(x), atol=1e-5, rtol=1e-4)
+
+
+def test_behind_the_tanh_linear_images_are_normal_with_the_mean_of_their_class_and_the_factors_covariance():
+    torch.manual_seed(0)
+    model = Linear(classes=2, shape=(1, 2, 3), code_size=2)
+    with torch.no_grad():
+        model.means.copy_(torch.randn(2, 1, 2, 3) / 4)
+        model.factors.copy_(torch.randn(2, 1, 2, 3) / 4)
+    images, labels = synthesize(model, 200_000, torch.Generator().manual_seed(1), "cpu")
+    factors = model.factors.detach().flatten(1)
+    for label in range(2):
+        rows = torch.atanh(images[labels == label].double() * 2 - 1).flatten(1)
+        torch.testing.assert_close(rows.mean(0).float(), model.means[label].detach().flatten(), atol=0.01, rtol=0)
+        torch.testing.assert_close(rows.T.cov().float(), factors.T @ factors, atol=0.01, rtol=0.02)
 
 
 def test_one_hot_equals_torch():
