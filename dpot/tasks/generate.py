@@ -7,7 +7,7 @@ import functools
 import itertools
 import logging
 import statistics
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
@@ -73,12 +73,16 @@ class Generate(Task):
         batch_statistics: bool = False,
         dark_to_black: bool = False,
         judged_on: Literal["test", "train"] = "test",
+        grey_too: bool = False,
     ) -> None:
         """batch_statistics, dark_to_black: how DP-Sinkhorn draws the samples it judges: BatchNorm by the batch at
         hand, and every pixel below the middle of its range (negative behind a tanh) set to the range's lower end.
-        judged_on: the real images of the accuracies and the FID; train, where settings are being chosen."""
+        judged_on: the real images of the accuracies and the FID; train, where settings are being chosen.
+        grey_too: with dark_to_black, accuracies by samples as they were generated as well, mlp_grey beside mlp."""
+        if grey_too and not dark_to_black:
+            raise UsageError("task.grey_too: pixels are left as they are already; it goes with task.dark_to_black=true")
         self.fid, self.batch_statistics, self.dark_to_black = fid, batch_statistics, dark_to_black
-        self.judged_on = judged_on
+        self.judged_on, self.grey_too = judged_on, grey_too
         reference = fid_reference if judged_on == "test" else judged_on
         self.protocol = FrechetInception(samples=fid_samples, reference=reference)
 
@@ -199,14 +203,13 @@ class Generate(Task):
 
     def _draw(self, one: Training, count: int) -> tuple[Tensor, Tensor]:
         """Samples as they are judged."""
-        images, labels = one.method.draw(one.problem, count)
+        images, labels = _as_generated(one, count)
         return (images * (images >= 0.5) if self.dark_to_black else images), labels
 
     def _accuracies(self, trainings: Sequence[Training]) -> list[Accuracies]:
         """The downstream accuracies of each, all of them measured side by side."""
         if not trainings:
             return []
-        sizes = []
         exams: list[Iterator[Fit[float]]] = []
         for one in trainings:
             problem, data, downstream = one.problem, one.data, one.downstream
@@ -215,14 +218,26 @@ class Generate(Task):
             real = data.test if self.judged_on == "test" else data.train
             test_x = unit_range(real.x).to(problem.device)
             test_y = _labels(data, self.judged_on).to(problem.device)
-            draw = functools.partial(self._draw, one)
+            sittings = [
+                downstream.exams(functools.partial(draw, one), test_x, test_y, data.classes, one.cfg.seed)
+                for draw in self._draws().values()
+            ]
             marks = Marks(one.run.directory / MARKS, problem.generator, f"{one.run.code} {data.checksum}")
-            exams.append(marks.of(downstream.exams(draw, test_x, test_y, data.classes, one.cfg.seed)))
-            sizes.append(downstream.passes * len(downstream.kinds))
+            exams.append(marks.of(itertools.chain(*sittings)))
         found = iter(side_by_side(itertools.chain.from_iterable(exams), trainings[0].problem.device))
         return [
-            one.downstream.gather(list(itertools.islice(found, n))) for one, n in zip(trainings, sizes, strict=True)
+            {
+                kind + suffix: values
+                for suffix in self._draws()
+                for kind, values in one.downstream.gather(list(itertools.islice(found, _exams(one)))).items()
+            }
+            for one in trainings
         ]
+
+    def _draws(self) -> dict[str, Callable[[Training, int], tuple[Tensor, Tensor]]]:
+        """How samples are drawn to be judged, by what the names of the accuracies end with."""
+        ways: dict[str, Callable[[Training, int], tuple[Tensor, Tensor]]] = {"": self._draw}
+        return ways | {"_grey": _as_generated} if self.grey_too else ways
 
     def _frechet(self, one: Training) -> dict[str, float]:
         problem, data, profile = one.problem, one.data, one.profile
@@ -235,6 +250,15 @@ class Generate(Task):
         reference = self.protocol.reference_statistics(real, network, cache, origin)
         distance = frechet_distance(self.protocol.statistics(fake, network), reference)
         return {"fid" if network is not None else "pixel_frechet": distance}
+
+
+def _as_generated(one: Training, count: int) -> tuple[Tensor, Tensor]:
+    return one.method.draw(one.problem, count)
+
+
+def _exams(one: Training) -> int:
+    """How many a way of drawing samples asks for."""
+    return one.downstream.passes * len(one.downstream.kinds)
 
 
 def _train(trainings: Sequence[Training]) -> list[Outcome]:

@@ -95,11 +95,21 @@ def test_no_checkpoint_remains_of_a_finished_run(tmp_path):
         (["loss=swd", "privacy=none", "profile.samples=1"], "at least two images"),
         (["loss=swd", "privacy=none", "task.fid_samples=1"], "at least two images"),
         (["loss=swd", "privacy=none", "task.fid_reference=training"], "fid_reference"),
+        (["loss=swd", "privacy=none", "+task.grey_too=true"], "goes with task.dark_to_black=true"),
     ],
 )
 def test_what_does_not_fit_together_is_said(tmp_path, overrides, words):
     with pytest.raises(UsageError, match=words):
         generate(tmp_path, *overrides)
+
+
+def test_samples_are_judged_with_their_grey_pixels_too(tmp_path):
+    real = ["loss=real_data", "privacy=none", "profile.samples=1000", "profile.passes=2"]  # all of them, in any order
+    plain = generate(tmp_path, *real)["metrics"]
+    both = generate(tmp_path, *real, "task.dark_to_black=true", "+task.grey_too=true")["metrics"]
+    assert both["logreg_grey"]["mean"] == pytest.approx(plain["logreg"]["mean"], abs=0.2)
+    assert both["logreg"]["mean"] != pytest.approx(plain["logreg"]["mean"], abs=0.2)
+    assert all(len(both[name]["passes"]) == 2 for name in ("logreg", "mlp", "logreg_grey", "mlp_grey"))
 
 
 def test_samples_and_statement_are_written(tmp_path):
