@@ -156,13 +156,24 @@ def sanitise_parameters(
     whether a gradient exists must not depend on the data.
     """
     holders = list(parameters)
-    gradients = [torch.zeros_like(p) if p.grad is None else p.grad for p in holders]
-    whole = torch.cat([g.flatten() for g in gradients])
-    whole = clip_block(whole, clip)
-    whole.add_(gaussian(whole, std, generator))
-    for parameter, piece in zip(holders, whole.split([g.numel() for g in gradients]), strict=True):
-        # as the weights lie in memory: Adam on a GPU refuses anything else
-        parameter.grad = torch.empty_like(parameter).copy_(piece.view_as(parameter))
+    # each as its weights lie in memory: neither here nor where Adam reads them is anything moved about
+    gradients = [_laid_out_as(p, torch.zeros_like(p) if p.grad is None else p.grad) for p in holders]
+    whole = torch.cat([_flat(g) for g in gradients]).unsqueeze(0)
+    noise = gaussian(whole, std, generator)
+    (noised,) = (clip_and_noise if _fits(whole) else _clip_and_noise)(whole, clip, noise, "row")
+    for parameter, piece in zip(holders, noised.split([g.numel() for g in gradients]), strict=True):
+        parameter.grad = piece.as_strided(parameter.shape, torch.empty_like(parameter).stride()).to(parameter.dtype)
+
+
+def _laid_out_as(like: Tensor, values: Tensor) -> Tensor:
+    """The values in memory as `like` is, without gaps; themselves if they are."""
+    target = torch.empty_like(like)
+    return values if values.stride() == target.stride() else target.copy_(values)
+
+
+def _flat(dense: Tensor) -> Tensor:
+    """The numbers of a tensor without gaps, as they follow each other in memory."""
+    return dense.as_strided((dense.numel(),), (1,))
 
 
 def per_sample_gradients(module: nn.Module, loss: Callable[..., Tensor], *batch: Tensor) -> dict[str, Tensor]:

@@ -255,12 +255,15 @@ class _PaddedDebiased(torch.autograd.Function):
         x, y, log_a, log_b, cost, f_before, g_before, f, g = ctx.saved_tensors
         count, slopes = x.shape[1], slope * _twice_less_once(x)
         left = ctx.ways.envelope_gradient(x, y, cost, f, g_before, *ctx.constants, log_a, log_b, slopes)
-        again = slice(1, None), slice(None, count)  # X' in its problem
-        own = None if log_a is None else log_a[1:]
-        others = None if log_b is None else log_b[again]
-        right = ctx.ways.envelope_gradient(
-            y[again], x[1:], cost.mT[again], g[again], f_before[1:], *ctx.constants, others, own, slopes[1:]
-        )[0]
+        if ctx.renewed:
+            again = slice(1, None), slice(None, count)  # X' in its problem
+            own = None if log_a is None else log_a[1:]
+            others = None if log_b is None else log_b[again]
+            (right,) = ctx.ways.envelope_gradient(
+                y[again], x[1:], cost.mT[again], g[again], f_before[1:], *ctx.constants, others, own, slopes[1:]
+            )
+        else:  # X' is X, and its plan symmetric
+            right = left[1]
         kept = count - ctx.renewed  # rows of X that X' begins with
         gradient = torch.cat([left[0] + left[1], right[kept:]])
         gradient[ctx.renewed : count].add_(right[:kept])

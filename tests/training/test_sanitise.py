@@ -154,6 +154,21 @@ def test_the_parameter_gradient_is_clipped_as_one_vector() -> None:
     assert (unused.grad != 0).all()
 
 
+@pytest.mark.parametrize("like_the_weights", [True, False])
+def test_the_parameter_gradient_keeps_its_numbers_where_the_weights_have_them(like_the_weights) -> None:
+    slopes = torch.randn(4, 3, 2, 2), torch.randn(5)
+    weights = nn.Parameter(torch.zeros(4, 3, 2, 2).to(memory_format=torch.channels_last))
+    bias = nn.Parameter(torch.zeros(5, dtype=torch.float64))
+    weights.grad, bias.grad = torch.empty_like(weights).copy_(slopes[0]), slopes[1].double()
+    if not like_the_weights:
+        weights.grad = slopes[0].clone()
+    sanitise_parameters([weights, bias], 0.5, 0.0, generator())
+    norm = math.sqrt(sum(float(slope.double().square().sum()) for slope in slopes))
+    torch.testing.assert_close(weights.grad, slopes[0] * 0.5 / norm)
+    torch.testing.assert_close(bias.grad, slopes[1].double() * 0.5 / norm, rtol=1e-5, atol=0)
+    assert weights.grad.stride() == weights.stride()
+
+
 def test_per_sample_gradients_are_those_of_a_loop() -> None:
     torch.manual_seed(0)
     module = nn.Sequential(nn.Linear(5, 7), nn.Tanh(), nn.Linear(7, 3))
