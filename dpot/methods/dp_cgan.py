@@ -5,9 +5,9 @@ to C, and their sum gets noise; that at each generated one touches no record and
 generator learns from the discriminator alone: post-processing.
 
 `clipping="coded"` is what the authors' code does. It clips each of the discriminator's four tensors by itself, so that
-one record moves them by 2C together; its accountant is given noise × C for the noise multiplier; its batches come from
-a shuffled order; and what is generated, for the generator's own steps too, has the labels of the batch at hand, which
-nothing protects.
+one record moves them by up to 2C together; its accountant is given noise × C for the noise multiplier; its batches
+come from a shuffled order; and what is generated, for the generator's own steps too, has the labels of the batch at
+hand, which nothing protects.
 """
 
 from __future__ import annotations
@@ -132,8 +132,8 @@ class DPCGAN(Method):
         true = own_epsilon({event(self.noise_multiplier / 2): steps}, budget.pricing.delta, "exact", "tight")
         worth = f"ε = {true:.4g}" if math.isfinite(true) else "no finite ε"
         problem.ledger.note_unsound(
-            "each of four tensors is clipped by itself, so that one record moves them by twice the clip, and the noise "
-            f"multiplier is stated as noise × clip; were batches drawn by Poisson sampling, it would be worth {worth}"
+            "each of four tensors is clipped by itself, so that one record moves them by up to twice the clip, and the "
+            f"noise multiplier is stated as noise × clip; were batches drawn by Poisson sampling, that is {worth}"
         )
         problem.ledger.note_unsound("the labels of each batch of records are used without noise")
         return (

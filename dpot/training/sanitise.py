@@ -160,8 +160,8 @@ def sanitise_parameters(
     gradients = [_laid_out_as(p, torch.zeros_like(p) if p.grad is None else p.grad) for p in holders]
     whole = torch.cat([_flat(g) for g in gradients]).unsqueeze(0)
     noise = gaussian(whole, std, generator)
-    (noised,) = (clip_and_noise if _fits(whole) else _clip_and_noise)(whole, clip, noise, "row")
-    for parameter, piece in zip(holders, noised.split([g.numel() for g in gradients]), strict=True):
+    (made,) = (clip_and_noise if _fits(whole) else _clip_and_noise)(whole, clip, noise, "row")
+    for parameter, piece in zip(holders, made.split([g.numel() for g in gradients]), strict=True):
         parameter.grad = piece.as_strided(parameter.shape, torch.empty_like(parameter).stride()).to(parameter.dtype)
 
 
