@@ -4,15 +4,17 @@ from __future__ import annotations
 
 import csv
 import io
+from dataclasses import dataclass
 
-from rich.console import Group
+from rich.console import Console, ConsoleOptions, RenderResult
 from rich.table import Table as RichTable
+from rich.text import Text
 
 from dpot.reporting.compare import ComparedCell
 from dpot.reporting.sheets import Sheet
 
 PASSES = " (passes)"  # behind a spread within one run
-ABREAST = 3  # columns that fit a terminal of 80 characters
+NAMES = 22  # characters of a line of names, at least, where a screen is narrow
 STYLE = {
     "within": "green",
     "better": "bold green",
@@ -67,29 +69,44 @@ def legend(cells: list[ComparedCell]) -> list[str]:
     return lines
 
 
-def terminal(sheet: Sheet, cells: list[ComparedCell]) -> Group:
+@dataclass(frozen=True)
+class Terminal:
     """Rows × columns; each cell shows published | ours, coloured by the verdict. Wide sheets come in several parts."""
-    columns = list(dict.fromkeys(c.column for c in cells))
-    width = ABREAST if len(columns) > ABREAST + 1 else max(1, len(columns))
-    parts = [columns[i : i + width] for i in range(0, len(columns), width)]
-    title = f"{sheet.paper} {sheet.kind} {sheet.name}: {sheet.title}\npublished | ours"
-    return Group(*(_part(title if i == 0 else None, part, cells) for i, part in enumerate(parts)))
+
+    sheet: Sheet
+    cells: list[ComparedCell]
+
+    def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
+        """As many columns abreast as the screen has room for."""
+        sheet = self.sheet
+        yield Text(f"{sheet.paper} {sheet.kind} {sheet.name}: {sheet.title}\npublished | ours", style="italic")
+        rows = list(dict.fromkeys(c.row for c in self.cells))
+        texts = {(c.row, c.column): _cell_text(c) for c in self.cells}
+        left = room = options.max_width - min(NAMES, max((len(r) for r in rows), default=0)) - 4  # borders and padding
+        part: list[str] = []
+        for column in dict.fromkeys(c.column for c in self.cells):
+            width = 3 + max(len(column), *(texts[row, column].cell_len for row in rows))
+            if part and width > left:
+                yield _part(part, rows, texts)
+                part, left = [], room
+            part.append(column)
+            left -= width
+        yield _part(part, rows, texts)
 
 
-def _part(title: str | None, columns: list[str], cells: list[ComparedCell]) -> RichTable:
-    table = RichTable(title=title, title_justify="left")
+def _cell_text(cell: ComparedCell) -> Text:
+    ours = ours_text(cell).removesuffix(PASSES)  # the legend says it
+    star = "*" if cell.verdict == "not comparable" else ""
+    return Text.assemble(f"{number(cell.published, cell.metric)} | ", (f"{ours}{star}", STYLE.get(cell.verdict, "dim")))
+
+
+def _part(columns: list[str], rows: list[str], texts: dict[tuple[str, str], Text]) -> RichTable:
+    table = RichTable()
     table.add_column("method", overflow="fold")  # on a narrow screen names give way, not numbers
     for column in columns:
         table.add_column(column, justify="right", no_wrap=True)
-    for row in dict.fromkeys(c.row for c in cells):
-        values = []
-        for column in columns:
-            cell = next(c for c in cells if c.row == row and c.column == column)
-            style = STYLE.get(cell.verdict, "dim")
-            star = "*" if cell.verdict == "not comparable" else ""
-            ours = ours_text(cell).removesuffix(PASSES)  # the legend says it
-            values.append(f"{number(cell.published, cell.metric)} | [{style}]{ours}{star}[/{style}]")
-        table.add_row(row, *values)
+    for row in rows:
+        table.add_row(row, *(texts[row, column] for column in columns))
     return table
 
 

@@ -46,7 +46,7 @@ class Compare(Task):
         failed = self.fail_on is not None and any(c.verdict == self.fail_on for c in cells)
 
         def show(console: Console) -> None:
-            console.print(tables.terminal(sheet, cells))
+            console.print(tables.Terminal(sheet, cells))
             for line in tables.legend(cells):
                 console.print(line, highlight=False)
 

@@ -127,7 +127,7 @@ class Reproduce(Task):
             data["files"] = [str(drawn)]
 
         def show(console: Console) -> None:
-            console.print(tables.terminal(sheet, cells))
+            console.print(tables.Terminal(sheet, cells))
             for line in tables.legend(cells):
                 console.print(line, highlight=False)
             if drawn:

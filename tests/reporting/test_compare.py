@@ -4,7 +4,6 @@ import csv
 import dataclasses
 import io
 import json
-from pathlib import Path
 
 import pytest
 from rich.console import Console
@@ -111,7 +110,7 @@ def test_rows_of_the_paper_without_a_run_are_published_only(sheet):
 def test_every_format_holds_every_row(sheet):
     cells = compare.compare(sheet, published.table("dp_swd", 2), [record("SWD", 0, 87.0, profile="quick")], None)
     text = Console(width=200, record=True, file=io.StringIO())
-    text.print(tables.terminal(sheet, cells))
+    text.print(tables.Terminal(sheet, cells))
     for rendered in (text.export_text(), tables.markdown(sheet, cells), tables.latex(sheet, cells)):
         assert all(row in rendered for row in ("SWD", "DP-SWD-exact", "GS-WGAN", "DP-CGAN, as coded"))
     assert "NOT comparable" in tables.markdown(sheet, cells)
@@ -180,12 +179,17 @@ def test_a_column_of_ours_is_judged_by_its_metric(sheet):
     assert {(c.metric, c.verdict) for c in cells if c.ours} == {("accuracy", "ours")}
 
 
-def test_on_a_narrow_screen_names_give_way_and_numbers_stay_whole():
-    sheet = sheets.load("dp_sinkhorn", 2)
-    cells = compare.compare(sheet, published.table("dp_sinkhorn", 2), store.records(Path("nowhere")), None)
-    screen = Console(width=80, file=io.StringIO())
-    screen.print(tables.terminal(sheet, cells))
+@pytest.mark.parametrize("width", [60, 80, 120, 200])
+@pytest.mark.parametrize(("paper", "table"), [("dp_swd", 2), ("dp_sinkhorn", 1), ("dp_sinkhorn", 2)])
+def test_on_a_narrow_screen_names_give_way_and_numbers_stay_whole(paper, table, width):
+    sheet = sheets.load(paper, table)
+    cells = compare.compare(sheet, published.table(paper, table), store.records(None), None)
+    assert any(c.ours is not None for c in cells)
+    screen = Console(width=width, file=io.StringIO())
+    screen.print(tables.Terminal(sheet, cells))
     shown = screen.file.getvalue()
     assert "…" not in shown
+    assert "method" in shown
+    assert max(len(line) for line in shown.splitlines()) <= width
     for c in cells:
         assert f"{tables.number(c.published, c.metric)} | {tables.ours_text(c).removesuffix(tables.PASSES)}" in shown
