@@ -79,19 +79,19 @@ def bars(title: str, values: Sequence[Bar], unit: str = "", from_zero: bool = Tr
     """Horizontal bars, one line each, with name on the left and number on the right; dots if not from zero."""
     if not values:
         return ""
-    step, label, width = 24, 190, 540
+    step, width = 24, 540
+    names = [_cut(b.name) for b in values]
+    label = 16 + 7 * max(len(name) for name in names)  # a letter takes 7 at most, on average
     height = step * len(values) + 12
     high = max(b.value for b in values) or 1.0
     low = 0.0 if from_zero else min(b.value for b in values)
     low -= 0.0 if from_zero else (high - low or 1) * 0.1
     parts = [_open(title, width, height)]
-    for i, bar in enumerate(values):
+    for i, (bar, name) in enumerate(zip(values, names, strict=True)):
         y = 8 + i * step
         end = _place(bar.value, low, high or 1, label, width - 80)
         kind = "hollow" if bar.hollow else "solid"
-        parts.append(
-            f'<text class="tick" x="{label - 8}" y="{y + 13}" text-anchor="end">{html.escape(_cut(bar.name))}</text>'
-        )
+        parts.append(f'<text class="tick" x="{label - 8}" y="{y + 13}" text-anchor="end">{html.escape(name)}</text>')
         if from_zero:
             length = max(end - label, 1)
             parts.append(f'<rect class="bar {kind}" x="{label}" y="{y + 2}" width="{length:.1f}" height="14" rx="3"/>')
@@ -150,5 +150,5 @@ def _short(value: float) -> str:
     return f"{value:.3g}"
 
 
-def _cut(text: str, length: int = 28) -> str:
+def _cut(text: str, length: int = 38) -> str:
     return text if len(text) <= length else text[: length - 1] + "…"

@@ -32,7 +32,7 @@ def write(site: Site, state: SheetState) -> None:
         paper_title=paper_name(sheet.paper),
         make=_make(state),
         matrix=site.matrix(state) if has_cells else Markup(""),
-        notes=[line for line in tables.legend(state.cells) if line.startswith(("Ours", "Numbers"))],
+        notes=[line for line in tables.legend(state.cells) if line.startswith(("Ours", "With", "Numbers"))],
         protocol=state.printed.cells[0].protocol if state.printed and state.printed.cells else "",
         documents=[pieces.of_document(site, d) for d in state.documents],
         has_results=on_record or bool(state.documents),

@@ -52,6 +52,7 @@ class Site:
             marks=MARKS,
             number=tables.number,
             ours_text=tables.ours_text,
+            short_text=tables.short_text,
             difference_text=tables.difference_text,
             kinds=CLAIM_KINDS,
             bounds=compare.BOUNDS,

@@ -13,7 +13,6 @@ from rich.text import Text
 from dpot.reporting.compare import ComparedCell
 from dpot.reporting.sheets import Sheet
 
-PASSES = " (passes)"  # behind a spread within one run
 NAMES = 22  # characters of a line of names, at least, where a screen is narrow
 STYLE = {
     "within": "green",
@@ -33,13 +32,17 @@ def number(value: float | None, metric: str = "accuracy") -> str:
     return f"{value:.3f}" if abs(value) < 1000 else f"{value:.0f}" if abs(value) < 1e6 else f"{value:.3g}"
 
 
-def ours_text(cell: ComparedCell) -> str:
-    """Our number with its spread and number of seeds."""
+def short_text(cell: ComparedCell) -> str:
+    """Our number with its spread; what it is the spread of is for the legend to say."""
     if cell.ours is None:
         return "–"
     spread = f" ± {number(cell.std, cell.metric)}" if cell.std is not None else ""
-    spread += PASSES if cell.over == "passes" else ""
     return f"{number(cell.ours, cell.metric)}{spread}"
+
+
+def ours_text(cell: ComparedCell) -> str:
+    """Our number with its spread, which is over seeds unless it says otherwise."""
+    return short_text(cell) + (" (passes)" if cell.over == "passes" else "")
 
 
 def difference_text(cell: ComparedCell) -> str:
@@ -95,9 +98,10 @@ class Terminal:
 
 
 def _cell_text(cell: ComparedCell) -> Text:
-    ours = ours_text(cell).removesuffix(PASSES)  # the legend says it
     star = "*" if cell.verdict == "not comparable" else ""
-    return Text.assemble(f"{number(cell.published, cell.metric)} | ", (f"{ours}{star}", STYLE.get(cell.verdict, "dim")))
+    return Text.assemble(
+        f"{number(cell.published, cell.metric)} | ", (f"{short_text(cell)}{star}", STYLE.get(cell.verdict, "dim"))
+    )
 
 
 def _part(columns: list[str], rows: list[str], texts: dict[tuple[str, str], Text]) -> RichTable:

@@ -192,4 +192,4 @@ def test_on_a_narrow_screen_names_give_way_and_numbers_stay_whole(paper, table, 
     assert "method" in shown
     assert max(len(line) for line in shown.splitlines()) <= width
     for c in cells:
-        assert f"{tables.number(c.published, c.metric)} | {tables.ours_text(c).removesuffix(tables.PASSES)}" in shown
+        assert f"{tables.number(c.published, c.metric)} | {tables.short_text(c)}" in shown
