@@ -28,6 +28,7 @@ class Split:
 
     x: torch.Tensor
     y: torch.Tensor | None = None
+    mixed: bool = False  # in the order of hashes of their names: the first n are as good as any n
 
     def __post_init__(self) -> None:
         if self.y is not None and (self.y.dtype != torch.int64 or self.y.shape != self.x.shape[:1]):
@@ -39,11 +40,14 @@ class Split:
         return len(self.x)
 
     def take(self, count: int | None) -> Split:
-        """At most count records, evenly spaced, so that records sorted by class keep their proportions."""
+        """At most count records, evenly spaced, so that records sorted by class keep their proportions.
+
+        Of mixed ones the first, so that one record more or less, or in another place, exchanges one (see splits.py).
+        """
         if count is None or count >= len(self):
             return self
-        rows = torch.from_numpy(evenly_spaced(len(self), count))
-        return Split(self.x[rows], None if self.y is None else self.y[rows])
+        rows = torch.arange(count) if self.mixed else torch.from_numpy(evenly_spaced(len(self), count))
+        return Split(self.x[rows], None if self.y is None else self.y[rows], self.mixed)
 
 
 @dataclass(frozen=True, eq=False)

@@ -22,8 +22,8 @@ from dpot.data.cache import Builder
 from dpot.data.files import Layout, Wanted, printable, refuse
 from dpot.data.formats import check_features, check_image_values, npz_shapes, read_npz
 from dpot.data.images import decode_into, is_grey, resize_array
-from dpot.data.source import Facts, FileSource
-from dpot.data.splits import hold_out_fraction
+from dpot.data.source import BY_PLACE, Facts, FileSource
+from dpot.data.splits import hold_out_fraction, in_hash_order, share
 from dpot.data.table import CSV_ENDINGS, PARQUET_ENDINGS, Table
 from dpot.errors import DataError, UsageError
 from dpot.ranges import Count, Probability
@@ -36,13 +36,15 @@ LUMA = np.array([0.299, 0.587, 0.114], np.float32)  # ITU-R 601, as Pillow's own
 class Folder(FileSource):
     """Images N×C×size×size, stretched without crop; grey only if every image is, unless channels says.
 
-    A share test_fraction is held out by position in the sorted list, unless the folder brings its split.
+    Files are put in the order of their names' hashes, and the first share test_fraction is held out, unless the folder
+    brings its split; records of an .npz are held out by position.
     """
 
     name = "folder"
     licence = "yours"
     source = "your own files"
     public = False
+    decoder = 2
 
     def __init__(
         self,
@@ -66,7 +68,8 @@ class Folder(FileSource):
 
     def taken(self, facts: Facts) -> tuple[str, ...]:
         looked = ("whether there are colours: all images were looked at (dataset.channels=grey or colour says it)",)
-        return super().taken(facts) + (looked if self.channels == "auto" and facts.kind == "images" else ())
+        taken = super().taken(facts) + (looked if self.channels == "auto" and facts.kind == "images" else ())
+        return taken if facts.by_name else (*taken, BY_PLACE)
 
     def layouts(self) -> tuple[Layout, ...]:
         return ()  # what there is decides; see resolve
@@ -94,13 +97,13 @@ class Folder(FileSource):
     def decode(self, layout: Layout, paths: Mapping[str, Path], builder: Builder) -> Facts:
         if layout.name == "npz":
             return self._decode_npz(next(iter(paths.values())), builder)
-        keys = list(paths)
+        keys = in_hash_order(paths)
         if layout.name == "split":
             parts = {part: [k for k in keys if k.startswith(f"{part}/")] for part in ("train", "test")}
             class_of = {k: _folder_of(k.partition("/")[2]) for k in keys}
         else:
-            rows = hold_out_fraction(len(keys), self.test_fraction)
-            parts = {p: [keys[i] for i in r] for p, r in zip(("train", "test"), rows, strict=True)}
+            held = share(len(keys), self.test_fraction)
+            parts = {"train": keys[held:], "test": keys[:held]}
             class_of = {k: _folder_of(k) for k in keys}
         names = sorted({class_of[k] for k in keys} - {""})
         if layout.name == "split":
@@ -116,7 +119,9 @@ class Folder(FileSource):
             if names:
                 builder.put(f"{part}_y", np.array([names.index(class_of[k]) for k in chosen], np.int64))
         shown = tuple(map(printable, names))
-        return Facts(max(len(names), 1), "images", note="your own images", comparable=False, class_names=shown)
+        return Facts(
+            max(len(names), 1), "images", note="your own images", comparable=False, class_names=shown, by_name=True
+        )
 
     def _decode_npz(self, path: Path, builder: Builder) -> Facts:
         shapes = npz_shapes(path)

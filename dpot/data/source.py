@@ -27,6 +27,11 @@ from dpot.data.files import (
 )
 from dpot.errors import DataError
 
+BY_PLACE = (
+    "which records are held out, or left out by a limit: it goes by their places in the file, and in a neighbouring "
+    "file all others must stand in the same places"
+)
+
 
 @dataclass(frozen=True)
 class Facts:
@@ -40,6 +45,7 @@ class Facts:
     columns: tuple[str, ...] = ()
     coding: dict[str, Any] = field(default_factory=dict)
     contents: dict[str, str] = field(default_factory=dict)  # SHA-256 by file, where compression must not matter
+    by_name: bool = False  # records are in the order of hashes of their names
 
 
 @dataclass(frozen=True)
@@ -112,11 +118,11 @@ class FileSource(Source):
         facts = Facts(**entry.facts)
         contents = facts.contents or dict(hashes)
         lines = "".join(f"{key} {value}\n" for key, value in sorted(contents.items())).encode("utf-8", "surrogatepass")
-        train = self._split(entry, "train")
+        train = self._split(entry, "train", facts.by_name)
         return {
             "name": self.name,
             "train": train,
-            "test": self._split(entry, "test") if "test_x" in entry.arrays else train,
+            "test": self._split(entry, "test", facts.by_name) if "test_x" in entry.arrays else train,
             "classes": facts.classes,
             "kind": facts.kind,
             "checksum": f"sha256:{hashlib.sha256(lines).hexdigest()}" if self.public else keyed_digest(lines),
@@ -137,9 +143,9 @@ class FileSource(Source):
         return ("which classes there are: they were taken from the labels or the folders",)
 
     @staticmethod
-    def _split(entry: Entry, part: str) -> Split:
+    def _split(entry: Entry, part: str, mixed: bool) -> Split:
         y = entry.arrays.get(f"{part}_y")
-        return Split(torch.from_numpy(entry.arrays[f"{part}_x"]), None if y is None else torch.from_numpy(y))
+        return Split(torch.from_numpy(entry.arrays[f"{part}_x"]), None if y is None else torch.from_numpy(y), mixed)
 
     def resolve(self, data_root: str | Path | None, download: bool) -> tuple[Layout, dict[str, Path]]:
         """The first complete layout: at hand, or after a download; else an error that says what to put where."""

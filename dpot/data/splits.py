@@ -1,10 +1,17 @@
 """Which records are held out, by rules anybody can repeat: no seed, no library's random generator.
 
-The rule looks at a record's position and never at its content: replacing one record then moves no other
-record between the splits, which is what replace-one adjacency needs.
+Neighbouring data sets must have neighbouring training records, or an ε for the training says nothing about the data.
+By position: a record that is replaced where it stands moves no other; one that is put in or taken out moves all behind
+it. By name: each record has its place from its own name alone. The first k of that order then differ by one record
+when one record is replaced, whatever its new name, and so do the rest. When one is taken out they differ by that one,
+but where k is rounded to another number: there one more changes sides.
 """
 
 from __future__ import annotations
+
+import hashlib
+import os
+from collections.abc import Iterable
 
 import numpy as np
 
@@ -23,10 +30,19 @@ def hold_out(count: int, held: int) -> tuple[np.ndarray, np.ndarray]:
     return np.sort(by_hash[held:]), np.sort(by_hash[:held])
 
 
+def share(count: int, fraction: float) -> int:
+    """round(fraction·count); neither side is left empty when there are two records."""
+    return min(max(round(count * fraction), 1), count - 1) if count > 1 else 0
+
+
 def hold_out_fraction(count: int, fraction: float) -> tuple[np.ndarray, np.ndarray]:
-    """hold_out of round(fraction·count) records; neither side is left empty when there are two records."""
-    held = round(count * fraction)
-    return hold_out(count, min(max(held, 1), count - 1) if count > 1 else 0)
+    """hold_out of a share of the records."""
+    return hold_out(count, share(count, fraction))
+
+
+def in_hash_order(names: Iterable[str]) -> list[str]:
+    """The names in the order of their BLAKE2b hashes."""
+    return sorted(names, key=lambda name: hashlib.blake2b(os.fsencode(name), digest_size=16).digest())
 
 
 def hold_out_per_class(labels: np.ndarray, fraction: float) -> tuple[np.ndarray, np.ndarray]:

@@ -15,7 +15,7 @@ from dpot.data.cache import Builder
 from dpot.data.coding import TableCoding
 from dpot.data.files import Layout, Wanted, printable, refuse
 from dpot.data.formats import check_features, read_plain
-from dpot.data.source import Facts, FileSource
+from dpot.data.source import BY_PLACE, Facts, FileSource
 from dpot.data.splits import hold_out_fraction
 from dpot.errors import DataError, UsageError
 from dpot.ranges import Count, Probability
@@ -65,7 +65,8 @@ class Table(FileSource):
 
     def taken(self, facts: Facts) -> tuple[str, ...]:
         whole = ("which columns hold whole numbers alone: it was taken from their values",)
-        return super().taken(facts) + (whole if str(self.path).lower().endswith(CSV_ENDINGS) else ())
+        taken = super().taken(facts) + (whole if str(self.path).lower().endswith(CSV_ENDINGS) else ())
+        return (*taken, BY_PLACE)
 
     def layouts(self) -> tuple[Layout, ...]:
         return (Layout("full", (Wanted("table", ()),)),)

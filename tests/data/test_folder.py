@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from collections import Counter
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -135,6 +136,35 @@ def test_replacing_one_image_moves_no_other(tmp_path: Path) -> None:
     after = Folder(str(tmp_path / "p"), size=1, test_fraction=0.3).load()
     changed = sum((a != b).sum().item() for a, b in ((before.train.x, after.train.x), (before.test.x, after.test.x)))
     assert changed == 1
+
+
+@pytest.mark.parametrize("limit", [None, 9])
+@pytest.mark.parametrize("own_split", [False, True])
+def test_moving_one_image_to_another_class_exchanges_one_training_record(
+    tmp_path: Path, limit: int | None, own_split: bool
+) -> None:
+    """An ε for replacing one record, its label included, is about the training records."""
+    root = tmp_path / "p"
+    train = root / "train" if own_split else root
+    for i in range(40):
+        paint(train / "ab"[i % 2] / f"{i}.png", 5 * i)
+    if own_split:
+        for name in "ab":
+            paint(root / "test" / name / "0.png", 250)
+
+    def records() -> Counter[tuple[int, int]]:
+        data = Folder(str(root), size=1, test_fraction=0.2, limit=limit).load()
+        assert data.train.y is not None
+        return Counter(zip(data.train.x.flatten().tolist(), data.train.y.tolist(), strict=True))
+
+    before = records()
+    for i in (0, 7, 22, 39):
+        here, there = (train / name / f"{i}.png" for name in ("ab"[i % 2], "ba"[i % 2]))
+        here.rename(there)
+        after = records()
+        assert after.total() == before.total()
+        assert (before - after).total() <= 1
+        there.rename(here)
 
 
 @pytest.mark.parametrize(

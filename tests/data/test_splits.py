@@ -6,7 +6,15 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dpot.data.splits import evenly_spaced, hold_out, hold_out_fraction, hold_out_per_class, position_hash
+from dpot.data.splits import (
+    evenly_spaced,
+    hold_out,
+    hold_out_fraction,
+    hold_out_per_class,
+    in_hash_order,
+    position_hash,
+    share,
+)
 
 
 def test_position_hash_is_splitmix64() -> None:
@@ -52,3 +60,29 @@ def test_evenly_spaced(count: int, data: st.DataObject) -> None:
     assert rows[-1] < count
     assert len(rows) == wanted
     assert not len(gaps) or (gaps.min() >= 1 and gaps.max() - gaps.min() <= 1)
+
+
+names = st.text("abc/.0", min_size=1, max_size=6)
+
+
+@given(st.sets(names, min_size=3, max_size=60), names, st.data())
+def test_by_name_one_record_replaced_is_one_training_record_replaced(before: set[str], new: str, data) -> None:
+    gone = data.draw(st.sampled_from(sorted(before)))
+    after = (before - {gone}) | ({new} if new not in before else {gone})
+    held = data.draw(st.integers(1, len(before) - 1))
+    limit = data.draw(st.integers(1, len(before)))
+    one, other = (set(in_hash_order(kept)[held:][:limit]) for kept in (before, after))
+    assert len(one) == len(other)
+    assert len(one - other) <= 1
+
+
+@given(st.sets(names, min_size=3, max_size=60), st.data())
+def test_by_name_one_record_less_is_one_training_record_less(before: set[str], data) -> None:
+    after = before - {data.draw(st.sampled_from(sorted(before)))}
+    held = share(len(before), 0.1)
+    one, other = set(in_hash_order(before)[held:]), set(in_hash_order(after)[share(len(after), 0.1) :])
+    if held == share(len(after), 0.1):
+        assert other < one
+    else:  # the number held out is rounded to another one
+        assert len(other - one) <= 1
+    assert len(one - other) <= 1

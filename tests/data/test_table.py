@@ -61,6 +61,7 @@ def test_a_private_table_has_no_plain_checksum_and_says_what_its_records_decided
     assert [note.partition(":")[0] for note in data.taken] == [
         "which classes there are",
         "which columns hold whole numbers alone",
+        "which records are held out, or left out by a limit",
     ]
     path.write_text("age,label\n31,a\n43,b\n")
     assert load(path).checksum != data.checksum
