@@ -127,7 +127,7 @@ class Synthesizer(BaseEstimator):
         method = sketch or Sketch(rounds=self.rounds)
         self.outcome_ = method.fit(task)
         assert method.release is not None
-        statement = Statement.of(task.ledger, task.noise.record())
+        statement = task.statement()
         self.ledger_, self.noise_record_, self.engines_ = task.ledger, task.noise.record(), task.engines
         extra = {"coding": coding.to_dict(), "class_names": list(classes)}
         release = replace(method.release, extra=extra, statement=statement.to_dict())

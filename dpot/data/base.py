@@ -14,6 +14,7 @@ from dpot.data.splits import evenly_spaced
 from dpot.errors import DataError, UsageError
 from dpot.ranges import Count
 
+KEYED = "hmac-sha256:"  # how the checksum of private data begins
 Kind = Literal["images", "features", "text", "table"]
 
 
@@ -82,6 +83,11 @@ class Dataset:
     def shape(self) -> tuple[int, ...]:
         """The shape of one record."""
         return tuple(self.train.x.shape[1:])
+
+    @property
+    def public(self) -> bool:
+        """Whether the records are known to all: of others nothing is kept under a plain hash."""
+        return not self.checksum.startswith(KEYED)
 
     def limited(self, train: int | None, test: int | None = None) -> Dataset:
         """The same data set with at most so many records, and a note that says so."""

@@ -24,6 +24,7 @@ from pathlib import Path
 
 from filelock import FileLock, Timeout
 
+from dpot.data.base import KEYED
 from dpot.errors import DataError
 
 log = logging.getLogger("dpot.data")
@@ -205,7 +206,7 @@ def keyed_digest(content: bytes) -> str:
         if len(key) != KEY_BYTES:
             key = os.urandom(KEY_BYTES)
             write_text(place, key.hex())  # readable by its owner alone
-    return f"hmac-sha256:{hmac.new(key, content, hashlib.sha256).hexdigest()}"
+    return f"{KEYED}{hmac.new(key, content, hashlib.sha256).hexdigest()}"
 
 
 @contextmanager

@@ -104,8 +104,8 @@ class SWD(Method):
         """
         flat = images.flatten(1) if self._encoder is None else self._encoder(images)
         if self.rows == "clipped":
-            norms = flat.norm(dim=1, keepdim=True)
-            flat = flat * (self.norm_bound / self.scale / norms.clamp(min=self.norm_bound))
+            norms = torch.linalg.vector_norm(flat, dim=1, keepdim=True, dtype=torch.float64)
+            flat = flat * (self.norm_bound / self.scale / norms.clamp(min=self.norm_bound)).to(flat.dtype)
         if self.labels == "joint":
             flat = torch.cat([flat, self.label_weight / self.scale * one_hot(labels, classes)], dim=1)
         return flat

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
 import torch
+from safetensors import safe_open
 from safetensors.torch import load_file, save
 from torch import Tensor, nn
 from torch.optim import Optimizer
@@ -17,6 +18,7 @@ from dpot.privacy.budget import Budget
 from dpot.privacy.events import Event, NonPrivate
 from dpot.privacy.ledger import Ledger
 from dpot.privacy.noise import NoiseSource
+from dpot.privacy.statement import Statement
 from dpot.record import name_of_code, write_atomically
 from dpot.training.checkpoint import CheckpointPolicy
 from dpot.training.ema import EMA
@@ -104,10 +106,16 @@ class Work:
         path = self.checkpoints.parent / f"release-{name}-{owner}.safetensors"
         if path.exists():
             kept = load_file(path)
+            with safe_open(path, "pt") as file:
+                _note_other_code(self.ledger, f"the release {name}", (file.metadata() or {}).get("code"))
         else:
             kept = {key: tensor.cpu().contiguous() for key, tensor in make().items()}
-            write_atomically(path, save(kept))
+            write_atomically(path, save(kept, {"code": name_of_code()}))
         return {key: tensor.to(self.device) for key, tensor in kept.items()}
+
+    def statement(self) -> Statement:
+        """What was released."""
+        return statement_of(self.ledger, self.noise, self.engines)
 
     def charging(self, event: Event, source: str, sampler: str, steps: int) -> Callable[[int], None]:
         """A hook that charges `event` once per step, before the steps are made.
@@ -128,3 +136,20 @@ class Work:
             self.ledger.charge(event, count=count, source=source, sampler=drawn)
 
         return before
+
+
+def statement_of(ledger: Ledger, noise: NoiseSource, engines: Iterable[Engine]) -> Statement:
+    """What was released, with a word about steps that other code than the present made."""
+    for engine in engines:
+        for part in engine.outcome.earlier:
+            if part["until"]:
+                _note_other_code(ledger, f"the steps of {engine.name} up to {part['until']:,}", part["code"])
+    return Statement.of(ledger, noise.record())
+
+
+def _note_other_code(ledger: Ledger, what: str, code: str | None) -> None:
+    if code != name_of_code():
+        ledger.note_uncovered(
+            f"{what}, made by other code ({code or 'not known which'}): noise and samplers are described as the "
+            "present code has them"
+        )

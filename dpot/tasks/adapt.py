@@ -181,7 +181,7 @@ class Adapt(Task):
         self._look(one, "after")
         if one.clouds:
             problem.ledger.note_uncovered("the picture of features, which shows private records")
-        statement = Statement.of(problem.ledger, problem.noise.record())
+        statement = problem.statement()
         files = self._write_files(one, statement)
         for outcome in one.outcomes.values():
             for point in outcome.history:

@@ -17,6 +17,7 @@ from dpot import config
 from dpot.data.base import Dataset, unit_range
 from dpot.errors import UsageError
 from dpot.methods.classification import Budgets, Classification, Trainer
+from dpot.methods.work import statement_of
 from dpot.models.wdp_cnn import WdpNetwork
 from dpot.privacy.budget import Budget
 from dpot.privacy.ledger import Ledger
@@ -107,7 +108,7 @@ class Classify(Task):
             tracker.log(epoch["step"], {name: value for name, value in epoch.items() if name != "step"})
         for what in (*data.taken, "the test accuracy after each epoch, if it decided when to stop"):
             problem.ledger.note_uncovered(what)
-        statement = Statement.of(problem.ledger, problem.noise.record())
+        statement = statement_of(problem.ledger, problem.noise, [engine])
         files = _write_files(run.directory, statement, budgets)
         tracker.finish({"accuracy": metrics["accuracy"]})
         facts = {

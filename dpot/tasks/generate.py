@@ -185,7 +185,7 @@ class Generate(Task):
             problem.ledger.note_uncovered(what)
         if one.method.private and self.protocol.reference == "train":
             problem.ledger.note_uncovered(_measured_on_training_images(self.judged_on))
-        statement = Statement.of(problem.ledger, problem.noise.record())
+        statement = problem.statement()
         files = _write_files(one, statement, *self._draw(one, 10 * problem.classes))
         one.tracker.finish(_flat(metrics))
         facts = {
@@ -245,7 +245,7 @@ class Generate(Task):
         split = data.test if self.protocol.reference == "test" else data.train
         real = unit_range(split.x).to(problem.device)
         fake, _ = self._draw(one, self._samples(profile))
-        cache = Path(one.cfg.output_root) / "statistics"
+        cache = Path(one.cfg.output_root) / "statistics" if data.public else None
         origin = "" if one.weights is None else one.weights.checksum
         reference = self.protocol.reference_statistics(real, network, cache, origin)
         distance = frechet_distance(self.protocol.statistics(fake, network), reference)

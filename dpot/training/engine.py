@@ -212,7 +212,10 @@ class Engine:
     # The life of a training: prepare, then chunks (room, open, close), then finish
 
     def prepare(self) -> None:
-        """Go to the last checkpoint, if there is one, and open the progress line."""
+        """Go to the last checkpoint, or write the first, and open the progress line.
+
+        The first is there before the first step, so that a training that is killed early draws the same noise again.
+        """
         found = self._checkpoints.load() if self._checkpoints is not None else None
         if found is not None:
             path, state = found
@@ -225,6 +228,8 @@ class Engine:
             self.outcome.resumed_at = self.step
         self._line = self._report.open(self.name, self.steps, self.step)
         self._began = self._chunk_began = self._saved_at = time.monotonic()
+        if found is None:
+            self.keep()
 
     def room(self) -> int:
         """How many steps the next chunk may have."""

@@ -42,6 +42,7 @@ def test_class_folders_of_mixed_sizes(tmp_path: Path) -> None:
     red = data.train.x[:, 0].float().mean((1, 2)) > 100
     assert (red == (data.train.y == 1)).all()
     assert not data.comparable
+    assert not data.public
 
 
 def test_flat_folder_has_no_labels(tmp_path: Path) -> None:

@@ -7,6 +7,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from dpot.methods import work
 from dpot.methods.base import Problem
 from dpot.methods.dp_merf import DPMERF
 from dpot.methods.dp_sinkhorn import DPSinkhorn
@@ -119,6 +120,23 @@ def test_noise_and_batches_do_not_follow_the_experiment_seed():
         torch.manual_seed(0)
         losses.append(DPSWD(batch=6, projections=20).fit(problem()).history[-1]["loss"])
     assert losses[0] != losses[1]
+
+
+def test_a_statement_does_not_speak_for_what_other_code_did(tmp_path, monkeypatch):
+    """Steps and releases that a resumed run finds there are named with their code; its own are not."""
+
+    def run(code: str) -> list[str]:
+        monkeypatch.setattr(work, "name_of_code", lambda: code)
+        own = problem()
+        own.checkpoints, own.max_steps = tmp_path / "run" / "checkpoints", 3
+        DPSWD(batch=6, projections=20).fit(own)
+        own.keep_release("x", lambda: {"y": own.noise.normal((5,))})
+        return [line for line in own.statement().not_covered if "other code" in line]
+
+    assert run("first") == []
+    release, steps = run("second")
+    assert "up to 3, made by other code (first)" in steps
+    assert "the release x, made by other code (first)" in release
 
 
 def test_a_resumed_release_is_the_same_release(tmp_path):
