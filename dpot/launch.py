@@ -13,6 +13,7 @@ import errno
 import json
 import os
 import re
+import signal
 import sys
 import traceback
 from collections.abc import Iterator, Sequence
@@ -74,6 +75,11 @@ def main() -> None:
             _check_composed(overrides, flags)
         hydra.main(version_base="1.3", config_path=str(config.CONF_DIR), config_name="config")(job)()
         sys.exit(_finish_sweep(_is_json(overrides)) if flags.multirun else Outcome.exit_code)
+    except KeyboardInterrupt:
+        if debug:
+            traceback.print_exc()
+        print("dpot: interrupted; the same command goes on from the last checkpoint, if there is one", file=sys.stderr)
+        sys.exit(128 + signal.SIGINT)
     except Exception as error:
         if debug:
             traceback.print_exc()
@@ -227,6 +233,10 @@ def _check_composed(overrides: Sequence[str], flags: Any) -> None:
         del cfg["hydra"]
         OmegaConf.set_struct(cfg, True)
         config.check(cfg)
+        try:  # Hydra would, and says less where it cannot
+            Path(cfg.output_root).mkdir(parents=True, exist_ok=True)
+        except OSError as error:
+            raise UsageError(f"output_root={cfg.output_root}: cannot write there ({error.strerror})") from None
 
 
 def _is_json(overrides: Sequence[str]) -> bool:

@@ -5,6 +5,7 @@ A number made under anything but `paper`, or on other data than the paper's, is 
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass
 
 from omegaconf import DictConfig, OmegaConf
@@ -45,5 +46,7 @@ def settle(cfg: DictConfig) -> None:
     if cfg.device != "cpu":
         import torch
 
+        if not re.fullmatch(r"cuda(:\d+)?", str(cfg.device)):
+            raise UsageError(f"device={cfg.device}: choose auto, cpu, cuda or cuda:N")
         if not torch.cuda.is_available():
             raise UsageError(f"device={cfg.device}: this machine has no CUDA device; use device=cpu or auto")

@@ -7,6 +7,7 @@
 from __future__ import annotations
 
 import ast
+import contextlib
 import hashlib
 import json
 import os
@@ -155,6 +156,7 @@ class Run:
             self._lock.acquire()
         except Timeout:
             raise UsageError(f"{self.directory}: another process is at this very run; wait for it") from None
+        self.directory.mkdir(exist_ok=True)  # one that was refused may have just removed it
         if self.cfg.rerun:
             self.forget()
         return self
@@ -167,6 +169,10 @@ class Run:
             path.unlink(missing_ok=True)
 
     def __exit__(self, *_: object) -> None:
+        with contextlib.suppress(OSError):  # nothing came of it: nothing is left
+            self.checkpoints.rmdir()
+        with contextlib.suppress(OSError):
+            self.directory.rmdir()
         self._lock.release()
 
     @property

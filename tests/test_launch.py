@@ -4,6 +4,8 @@ import json
 
 import pytest
 
+from dpot import launch
+
 SMOKE = ["task=generate", "dataset=digits", "profile=smoke", "privacy=eps10"]
 
 
@@ -41,6 +43,27 @@ def test_wrong_input_is_refused_in_one_helpful_line(dpot, arguments, words):
     assert all(word in lines[0] for word in words), lines[0]
     assert "Traceback" not in done.stderr
     assert done.stdout == ""
+
+
+def test_an_interrupt_is_one_line(dpot, monkeypatch, capsys):
+    def stopped(*_: object, **__: object) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(launch, "_check_composed", stopped)
+    monkeypatch.setattr("sys.argv", ["dpot", *SMOKE])
+    with pytest.raises(SystemExit) as left:
+        launch.main()
+    assert left.value.code == 130
+    assert len(capsys.readouterr().err.strip().splitlines()) == 1
+
+
+def test_an_output_root_that_is_a_file_is_refused(dpot, tmp_path):
+    (tmp_path / "file").write_text("")
+    for place in (tmp_path / "file", tmp_path / "file" / "below"):
+        done = dpot(*SMOKE, f"output_root={place}")
+        assert done.returncode == 2
+        assert "cannot write there" in done.stderr
+        assert "internal" not in done.stderr
 
 
 def test_debug_shows_the_traceback(dpot):

@@ -241,8 +241,8 @@ def _range_of(ranges: Ranges, name: Any, index: int, count: int) -> tuple[float,
             raise UsageError(f"ranges: give one pair (lower, upper), or {count}, one per column")
         return _interval(ranges[index], f"range of column '{name}'")
     raise UsageError(
-        f"column '{name}' has no public range: give ranges={{'{name}': (lower, upper)}}; "
-        "its own minimum and maximum are private"
+        f"column '{name}' has no public range: give ranges={{'{name}': (lower, upper)}}, on the command line "
+        f"dataset.bounds={{{name}:[lower,upper]}}; its own minimum and maximum are private"
     )
 
 

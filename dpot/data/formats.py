@@ -180,6 +180,11 @@ def check_image_values(images: np.ndarray, path: Path) -> np.ndarray:
     if images.dtype.kind != "f":
         raise refuse(path, f"images must be uint8 or floats in [0, 1], not {images.dtype}")
     images = images.astype(np.float32, copy=False)
-    if images.size and not (np.isfinite(images).all() and images.min() >= 0 and images.max() <= 1):
+    if not images.size:
+        return images
+    sound = np.isfinite(images).reshape(len(images), -1).all(1)
+    if not sound.all():
+        raise refuse(path, f"record {int(sound.argmin())} holds a pixel that is not a finite number")
+    if images.min() < 0 or images.max() > 1:
         raise refuse(path, "float images must lie in [0, 1] (divide by 255?)")
     return images

@@ -172,7 +172,10 @@ def numeric(table: pd.DataFrame, path: Path) -> np.ndarray:
     for column in table.columns:
         values = table[column]
         if not pd.api.types.is_numeric_dtype(values) or pd.api.types.is_complex_dtype(values):
-            raise refuse(path, f"column '{column}' is not numeric: give dataset.categories or leave it out")
+            raise DataError(
+                f"{printable(path)}: column '{column}' is not numeric: give dataset.categories={{{column}:[...]}} or "
+                "leave it out"
+            )
         gaps = np.flatnonzero(values.isna().to_numpy())
         if len(gaps):
             raise refuse(path, f"column '{column}' has no value in record {gaps[0] + 1}: fill or drop it")

@@ -190,6 +190,8 @@ def _ask(accountant: Callable[[Event, Pricing], float], event: Event, pricing: P
         epsilon = float(accountant(event, pricing))
     except UnsupportedEvent as error:
         return Account(None, str(error))
+    except (MemoryError, OverflowError):  # a second opinion must not cost a finished run
+        return Account(None, "the losses are too large for it")
     if not math.isfinite(epsilon):
         return Account(None, "no finite ε at this δ: the noise is too small for its orders")
     return Account(epsilon)

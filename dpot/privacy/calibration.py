@@ -189,8 +189,8 @@ def _bracket(gap: Callable[[float], float]) -> tuple[float, float]:
         here, value, step = there, other, min(2 * step, _LONGEST)
     if value > 0:
         raise CalibrationFailed(
-            f"no sigma up to {_LARGEST:g} keeps this budget; "
-            "for sampled projections and a small epsilon try privacy.bound=sharp"
+            f"no sigma up to {_LARGEST:g} keeps this budget: epsilon is smaller than this accountant can certify "
+            "(privacy.conversion=tight reaches lower, for sampled projections privacy.bound=sharp)"
         )
     raise CalibrationFailed(f"even a sigma of {_SMALLEST:g} keeps this budget: it is too large to ask for noise")
 

@@ -29,6 +29,8 @@ if TYPE_CHECKING:
 _COARSEST = 2e-4
 _FINEST = 4e-6
 _POINTS = 5e6  # the most a single loss distribution may be cut into
+_HARDLY_ANY = 0.14  # a noise multiplier whose losses are in the tens and more
+_FEW_POINTS = 2e5  # enough for those
 _PER_DEVIATION = 24  # cells per standard deviation of one release's loss: ε is then exact to about 1e-4
 
 
@@ -41,7 +43,7 @@ def pld_epsilon(event: Event, delta: float, discretisation: float | None = None)
 def composed_pld(event: Event, delta: float, discretisation: float | None = None) -> PrivacyLossDistribution:
     """The loss distribution of all releases; what has none is refused with the reason."""
     atoms = _merged(event)
-    interval = discretisation or min(_interval(atom) for atom in atoms)
+    interval = discretisation or min(_interval(atom, times) for atom, times in atoms.items())
     # Truncated mass counts as infinite loss. A millionth of δ, spread over the releases, does not show.
     log_mass = math.log(delta * 1e-6 / sum(atoms.values()))
     parts = [_self_compose(_single(atom, interval, log_mass), times) for atom, times in atoms.items()]
@@ -50,7 +52,7 @@ def composed_pld(event: Event, delta: float, discretisation: float | None = None
 
 def default_discretisation(event: Event) -> float:
     """The cell width chosen for the event unless told otherwise."""
-    return min(_interval(atom) for atom in _merged(event))
+    return min(_interval(atom, times) for atom, times in _merged(event).items())
 
 
 def _merged(event: Event) -> dict[Event, int]:
@@ -85,8 +87,10 @@ def _refuse_unpriced(atom: Event) -> None:
         raise UnsupportedEvent(f"PLD does not know {type(atom).__name__}")
 
 
-def _interval(atom: Event) -> float:
+def _interval(atom: Event, times: int) -> float:
     """The width of a cell: a fraction of the loss's standard deviation, within what memory and time allow.
+
+    With hardly any noise the losses alone are what counts: the cells are then as wide as all of them together ask for.
 
     Under Poisson sampling that deviation is about q·√(e^{1/z²}-1): with T in the millions and z large, a fixed
     1e-4 would be as wide as the losses themselves and overstate ε by several per cent.
@@ -95,12 +99,18 @@ def _interval(atom: Event) -> float:
         z = effective_noise_multiplier(atom.event)
         if z is None:
             return _COARSEST
-        deviation = atom.rate * math.sqrt(math.expm1(min(1 / z**2, 50.0)))
+        if z < _HARDLY_ANY:
+            return max(_COARSEST, times * _reach(z) / _FEW_POINTS)
+        deviation = atom.rate * math.sqrt(math.expm1(1 / z**2))
         return min(_COARSEST, max(_FINEST, deviation / _PER_DEVIATION))
     if isinstance(atom, Gaussian):
-        reach = 0.5 / atom.noise_multiplier**2 + 12 / atom.noise_multiplier
-        return max(_COARSEST, reach / _POINTS)
+        return max(_COARSEST, _reach(atom.noise_multiplier) / _POINTS)
     return _COARSEST
+
+
+def _reach(noise_multiplier: float) -> float:
+    """How large the loss of a Gaussian may be, but for what is truncated."""
+    return 0.5 / noise_multiplier**2 + 12 / noise_multiplier
 
 
 def _single(atom: Event, interval: float, log_mass: float) -> PrivacyLossDistribution:

@@ -119,6 +119,9 @@ class Generate(Task):
         downstream: Downstream = config.instantiate(cfg.classifier, "classifier")
         tracker: Tracker = config.instantiate(cfg.tracker, "tracker")
         _check_together(method, budget)
+        if data.classes < 2 and downstream.kinds:
+            log.info("images without labels: no classifier can be trained on what is generated")
+            downstream.kinds = []
         self._check_judges(downstream, data, profile)
         weights = self._weights(cfg.data_root, profile)  # now: when the training is over, it cannot be judged again
         device = torch.device(cfg.device if cfg.device != "cuda" else "cuda:0")
@@ -151,6 +154,8 @@ class Generate(Task):
         """What could not be judged after the training is refused before it."""
         if self._samples(profile) < 2:
             raise UsageError("task.fid_samples, profile.samples: a Fréchet distance needs at least two images")
+        if len(data.test if self.protocol.reference == "test" else data.train) < 2:
+            raise UsageError("dataset.test_fraction: a Fréchet distance needs at least two real images to compare with")
         if downstream.kinds:
             downstream.check(data.shape, profile.samples)
 
@@ -181,6 +186,11 @@ class Generate(Task):
         }
         metrics |= self._frechet(one)
         metrics["training"] = outcome.facts()
+        if one.method.private and (problem.budget.delta or 0) >= 1 / len(data.train):
+            problem.ledger.note_uncovered(
+                f"a delta of {problem.budget.delta:g} with {len(data.train):,} records: below 1/records it would rule "
+                "out publishing one of them at random"
+            )
         for what in data.taken if one.method.private else ():
             problem.ledger.note_uncovered(what)
         if one.method.private and self.protocol.reference == "train":

@@ -288,7 +288,8 @@ class Reproduce(Task):
 
     def _plan_answer(self, sheet: sheets.Sheet, planned: list[Planned], cfg: DictConfig) -> Answer:
         known = [r for p in planned if (r := p.record) is not None]
-        elsewhere = [] if known else [r for _, r in compare.records_of(sheet, store.records(None))]
+        rows = {p.run.row for p in planned}
+        elsewhere = [] if known else [r for c, r in compare.records_of(sheet, store.records(None)) if c["row"] in rows]
         known = known or [r for r in elsewhere if r.config["profile"]["name"] == cfg.profile.name] or elsewhere
         sizes = ", ".join(dict.fromkeys(str(r.config["profile"]["name"]) for r in known))
         each = statistics.fmean(map(_seconds, known)) if known else None

@@ -22,6 +22,7 @@ to None before each step by the engine.
 from __future__ import annotations
 
 import itertools
+import logging
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
@@ -40,6 +41,7 @@ from dpot.training.progress import Line, Progress
 from dpot.training.rates import LearningRates, capture_obstacle
 from dpot.training.schedules import Constant, Schedule
 
+log = logging.getLogger(__name__)
 CHUNK_SECONDS = 1.0  # how long the host leaves the device alone; only progress and checkpoints depend on it
 CHUNK_GROWTH = 4
 
@@ -226,6 +228,7 @@ class Engine:
                     f"checkpoint {path} does not fit this training ({error}): delete it to begin anew"
                 ) from error
             self.outcome.resumed_at = self.step
+            log.info("%s: goes on from step %s", self.name, f"{self.step:,}")
         self._line = self._report.open(self.name, self.steps, self.step)
         self._began = self._chunk_began = self._saved_at = time.monotonic()
         if found is None:

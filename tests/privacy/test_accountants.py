@@ -143,6 +143,21 @@ def test_pld_needs_fine_cells_where_losses_are_small() -> None:
     assert pld_epsilon(event, 1e-5, discretisation=1e-4) > 1.03
 
 
+@pytest.mark.parametrize("z", [0.13, 0.05, 0.01, 0.002])
+@pytest.mark.parametrize("rate", [0.3, 0.05])
+def test_pld_copes_with_hardly_any_noise(z: float, rate: float) -> None:
+    """One sampled release, by the exact δ_q(ε) = q·δ(log(1 + (e^ε - 1)/q)) of Poisson sampling."""
+    exact = gaussian_epsilon(z, 1e-5 / rate) + math.log(rate)
+    assert exact <= pld_epsilon(PoissonSampled(Gaussian(z, "add-remove"), rate), 1e-5) <= exact * 1.001
+
+
+def test_an_accountant_that_cannot_cope_says_so_and_fails_nobody() -> None:
+    found = accounts(SelfComposed(PoissonSampled(Gaussian(1e-6, "add-remove"), 0.05), 3), 1e-5)
+    assert found["dp_accounting_pld"].epsilon is None
+    assert found["dp_accounting_pld"].reason
+    assert found["dpot_rdp_tight"].epsilon is not None
+
+
 def test_laplace_curve_is_mironovs() -> None:
     """Proposition 6 written out, and the pure ε as its limit."""
     b, alpha = 1.7, 3.0

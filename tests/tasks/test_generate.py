@@ -114,6 +114,29 @@ def test_what_does_not_fit_together_is_said(tmp_path, overrides, words):
         generate(tmp_path, *overrides)
 
 
+def test_what_was_refused_leaves_nothing_behind(tmp_path):
+    with pytest.raises(UsageError):
+        generate(tmp_path, "privacy=none")
+    assert not [path for path in (tmp_path / "runs").iterdir() if path.is_dir()]
+
+
+def test_images_without_labels_get_no_accuracy(tmp_path):
+    np.savez(tmp_path / "own.npz", x=np.random.default_rng(0).random((60, 8, 8)).astype(np.float32))
+    own = [
+        f"dataset.path={tmp_path / 'own.npz'}",
+        "dataset.size=8",
+        "loss=dp_merf",
+        "loss.features=50",
+        "loss.batch=20",
+    ]
+    own = ["dataset=folder", *own, "privacy=eps10"]
+    record = generate(tmp_path, *own, "privacy.delta=0.1")
+    assert set(record["metrics"]) == {"pixel_frechet", "training"}
+    assert any("a delta of 0.1 with 54 records" in line for line in record["privacy"]["not_covered"])
+    with pytest.raises(UsageError, match="at least two real images"):
+        generate(tmp_path, *own, "dataset.test_fraction=0.001")
+
+
 def test_samples_are_judged_with_their_grey_pixels_too(tmp_path):
     real = ["loss=real_data", "privacy=none", "profile.samples=1000", "profile.passes=2"]  # all of them, in any order
     plain = generate(tmp_path, *real)["metrics"]
