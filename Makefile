@@ -19,7 +19,7 @@ export PYTHONUNBUFFERED := 1
 
 help: ## list the targets
 	@awk -F':.*## ' '/^[a-zA-Z0-9_%-]+:.*## / {printf "  \033[1m%-26s\033[0m %s\n", $$1, $$2}' $(MAKEFILE_LIST)
-	@echo "  PAPER=dp_swd|dp_sinkhorn|wdp|triangle_wad|sketch   PROFILE=auto|paper|quick|smoke   DRY_RUN=1"
+	@echo "  PAPER=dp_swd|dp_sinkhorn|wdp|triangle_wad|sketch   PROFILE=auto|paper|short|quick|smoke   DRY_RUN=1"
 
 $(STAMP): pyproject.toml
 	@$(INTERPRETER) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || { echo "dpot needs Python 3.11 or newer (PYTHON=python3.12 make ...)"; exit 1; }

@@ -309,11 +309,14 @@ class Reproduce(Task):
 
         def show(console: Console) -> None:
             table = Table(title=f"{sheet.paper} {sheet.kind} {sheet.name}: {len(due)} of {len(planned)} runs are due")
-            for name in ("row", "data", "seed", "state", "command"):
+            for name in ("row", "data", "seed", "state"):
                 table.add_column(name, overflow="fold")
             for r in runs:
-                table.add_row(*(escape(str(r[name])) for name in ("row", "data", "seed", "state", "command")))
+                table.add_row(*(escape(str(r[name])) for name in ("row", "data", "seed", "state")))
             console.print(table)
+            for r in runs:  # each on a line of its own, to be copied
+                if r["state"] != "on record":
+                    console.print(escape(str(r["command"])), soft_wrap=True, highlight=False)
             console.print(
                 f"expected: {cost:.0f} s, if this machine is as fast as in earlier runs ({devices}; profile {sizes})"
                 if cost is not None
