@@ -228,15 +228,15 @@ def _check_composed(overrides: Sequence[str], flags: Any) -> None:
         cfg = compose(flags.config_name or "config", overrides=plain, return_hydra_config=True)
     config.refuse_foreign_targets(cfg)
     GlobalHydra.instance().clear()
+    try:  # Hydra would, and says less where it cannot
+        Path(cfg.output_root).mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise UsageError(f"output_root={cfg.output_root}: cannot write there ({error.strerror})") from None
     if not flags.multirun:
         OmegaConf.set_struct(cfg, False)
         del cfg["hydra"]
         OmegaConf.set_struct(cfg, True)
         config.check(cfg)
-        try:  # Hydra would, and says less where it cannot
-            Path(cfg.output_root).mkdir(parents=True, exist_ok=True)
-        except OSError as error:
-            raise UsageError(f"output_root={cfg.output_root}: cannot write there ({error.strerror})") from None
 
 
 def _is_json(overrides: Sequence[str]) -> bool:

@@ -45,7 +45,7 @@ def test_wrong_input_is_refused_in_one_helpful_line(dpot, arguments, words):
     assert done.stdout == ""
 
 
-def test_an_interrupt_is_one_line(dpot, monkeypatch, capsys):
+def test_an_interrupt_is_one_line(monkeypatch, capsys):
     def stopped(*_: object, **__: object) -> None:
         raise KeyboardInterrupt
 
@@ -60,10 +60,11 @@ def test_an_interrupt_is_one_line(dpot, monkeypatch, capsys):
 def test_an_output_root_that_is_a_file_is_refused(dpot, tmp_path):
     (tmp_path / "file").write_text("")
     for place in (tmp_path / "file", tmp_path / "file" / "below"):
-        done = dpot(*SMOKE, f"output_root={place}")
-        assert done.returncode == 2
-        assert "cannot write there" in done.stderr
-        assert "internal" not in done.stderr
+        for sweep in ([], ["-m", "seed=0,1"]):
+            done = dpot(*sweep, *SMOKE, f"output_root={place}")
+            assert done.returncode == 2
+            assert "cannot write there" in done.stderr
+            assert "internal" not in done.stderr
 
 
 def test_debug_shows_the_traceback(dpot):

@@ -22,7 +22,7 @@ from dpot.data.cache import Builder
 from dpot.data.files import Layout, Wanted, printable, refuse
 from dpot.data.formats import check_features, check_image_values, npz_shapes, read_npz
 from dpot.data.images import decode_into, is_grey, resize_array
-from dpot.data.source import BY_PLACE, Facts, FileSource
+from dpot.data.source import BY_NAME, BY_PLACE, Facts, FileSource
 from dpot.data.splits import hold_out_fraction, in_hash_order, share
 from dpot.data.table import CSV_ENDINGS, PARQUET_ENDINGS, Table
 from dpot.errors import DataError, UsageError
@@ -69,7 +69,7 @@ class Folder(FileSource):
     def taken(self, facts: Facts) -> tuple[str, ...]:
         looked = ("whether there are colours: all images were looked at (dataset.channels=grey or colour says it)",)
         taken = super().taken(facts) + (looked if self.channels == "auto" and facts.kind == "images" else ())
-        return taken if facts.by_name else (*taken, BY_PLACE)
+        return (*taken, BY_NAME if facts.by_name else BY_PLACE)
 
     def layouts(self) -> tuple[Layout, ...]:
         return ()  # what there is decides; see resolve

@@ -31,6 +31,10 @@ BY_PLACE = (
     "which records are held out, or left out by a limit: it goes by their places in the file, and in a neighbouring "
     "file all others must stand in the same places"
 )
+BY_NAME = (
+    "one record more or less, where it decides which others are held out, or left out by a limit: these go by names "
+    "and by how many there are, so that another record may take the place of the one"
+)
 
 
 @dataclass(frozen=True)

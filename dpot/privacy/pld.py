@@ -43,7 +43,7 @@ def pld_epsilon(event: Event, delta: float, discretisation: float | None = None)
 def composed_pld(event: Event, delta: float, discretisation: float | None = None) -> PrivacyLossDistribution:
     """The loss distribution of all releases; what has none is refused with the reason."""
     atoms = _merged(event)
-    interval = discretisation or min(_interval(atom, times) for atom, times in atoms.items())
+    interval = discretisation or _common_interval(atoms)
     # Truncated mass counts as infinite loss. A millionth of δ, spread over the releases, does not show.
     log_mass = math.log(delta * 1e-6 / sum(atoms.values()))
     parts = [_self_compose(_single(atom, interval, log_mass), times) for atom, times in atoms.items()]
@@ -52,7 +52,7 @@ def composed_pld(event: Event, delta: float, discretisation: float | None = None
 
 def default_discretisation(event: Event) -> float:
     """The cell width chosen for the event unless told otherwise."""
-    return min(_interval(atom, times) for atom, times in _merged(event).items())
+    return _common_interval(_merged(event))
 
 
 def _merged(event: Event) -> dict[Event, int]:
@@ -85,6 +85,12 @@ def _refuse_unpriced(atom: Event) -> None:
             raise UnsupportedEvent("PLD prices Gaussian or Laplace noise under Poisson sampling, nothing else")
     elif not isinstance(atom, Gaussian | Laplace | DiscreteGaussian):
         raise UnsupportedEvent(f"PLD does not know {type(atom).__name__}")
+
+
+def _common_interval(atoms: dict[Event, int]) -> float:
+    """One width for all: the finest, unless a release with hardly any noise decides ε by itself."""
+    widths = [_interval(atom, times) for atom, times in atoms.items()]
+    return max(widths) if max(widths) > _COARSEST else min(widths)
 
 
 def _interval(atom: Event, times: int) -> float:

@@ -151,6 +151,14 @@ def test_pld_copes_with_hardly_any_noise(z: float, rate: float) -> None:
     assert exact <= pld_epsilon(PoissonSampled(Gaussian(z, "add-remove"), rate), 1e-5) <= exact * 1.001
 
 
+def test_pld_takes_wide_cells_where_one_release_decides() -> None:
+    """Beside a release that is worth ε > 1000 another one, of a usual noise, adds little, and must not cost memory."""
+    loud = PoissonSampled(Gaussian(0.01, "add-remove"), 0.3)
+    both = Composed((loud, SelfComposed(PoissonSampled(Gaussian(1.1, "add-remove"), 0.01), 100)))
+    alone = pld_epsilon(loud, 1e-5)
+    assert alone <= pld_epsilon(both, 1e-5) <= alone * 1.01
+
+
 def test_an_accountant_that_cannot_cope_says_so_and_fails_nobody() -> None:
     found = accounts(SelfComposed(PoissonSampled(Gaussian(1e-6, "add-remove"), 0.05), 3), 1e-5)
     assert found["dp_accounting_pld"].epsilon is None
