@@ -141,9 +141,9 @@ class Work:
 def statement_of(ledger: Ledger, noise: NoiseSource, engines: Iterable[Engine]) -> Statement:
     """What was released, with a word about steps that other code than the present made."""
     for engine in engines:
-        for part in engine.outcome.earlier:
-            if part["until"]:
-                _note_other_code(ledger, f"the steps of {engine.name} up to {part['until']:,}", part["code"])
+        last = {part["code"]: part["until"] for part in engine.outcome.earlier if part["until"]}
+        for code, until in last.items():
+            _note_other_code(ledger, f"the steps of {engine.name} up to {until:,}", code)
     return Statement.of(ledger, noise.record())
 
 

@@ -1,6 +1,7 @@
 """What each method says one record can change, against what it does change."""
 
 import math
+from types import SimpleNamespace
 
 import pytest
 import torch
@@ -137,6 +138,15 @@ def test_a_statement_does_not_speak_for_what_other_code_did(tmp_path, monkeypatc
     release, steps = run("second")
     assert "up to 3, made by other code (first)" in steps
     assert "the release x, made by other code (first)" in release
+
+
+def test_a_training_resumed_often_has_one_line_per_code():
+    parts = [(2, "old"), (5, "old"), (9, "older"), (11, work.name_of_code())]
+    earlier = [{"until": until, "code": code} for until, code in parts]
+    own, engine = problem(), SimpleNamespace(name="training", outcome=SimpleNamespace(earlier=earlier))
+    statement = work.statement_of(own.ledger, own.noise, [engine])
+    lines = [line for line in statement.not_covered if "other code" in line]
+    assert [line.split(", made by ")[0] for line in lines] == [f"the steps of training up to {n}" for n in (5, 9)]
 
 
 def test_a_resumed_release_is_the_same_release(tmp_path):
