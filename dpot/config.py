@@ -258,6 +258,27 @@ def instantiate(node: DictConfig, key: str, **given: Any) -> Any:
     return target(**arguments)
 
 
+def in_family(overrides: Sequence[str]) -> list[str]:
+    """The overrides with each loss looked up in its task's family: `task=adapt loss=swd` is loss=adapt/swd.
+
+    Names that the family does not have stay as they are. A sweep's values are looked up one by one; one over tasks
+    keeps its losses as they were written.
+    """
+    tasks = [o.partition("=")[2] for o in overrides if o.startswith("task=")]
+    family = tasks[-1].partition("_")[0] if tasks else ""
+    folder = CONF_DIR / "loss" / family
+    if not family.isidentifier() or not folder.is_dir():
+        return list(overrides)
+
+    def placed(name: str) -> str:
+        return f"{family}/{name}" if (folder / f"{name}.yaml").is_file() else name
+
+    return [
+        f"loss={','.join(map(placed, o.partition('=')[2].split(',')))}" if o.startswith("loss=") else o
+        for o in overrides
+    ]
+
+
 def options(group: str) -> list[str]:
     """The choices of a config group."""
     return sorted(path.stem for path in (CONF_DIR / group).glob("*.yaml"))

@@ -70,6 +70,7 @@ def main() -> None:
             )
         flags = get_args_parser().parse_args(arguments)
         overrides = _overrides(flags.overrides)
+        sys.argv[1:] = [a for a in arguments if a not in flags.overrides] + overrides
         passive = flags.help or flags.hydra_help or flags.info or flags.cfg
         if not passive:
             _check_composed(overrides, flags)
@@ -139,7 +140,7 @@ def compose_config(overrides: Sequence[str]) -> DictConfig:
     GlobalHydra.instance().clear()
     try:
         with initialize_config_dir(version_base="1.3", config_dir=str(config.CONF_DIR)):
-            return compose("config", overrides=list(overrides))
+            return compose("config", overrides=config.in_family(overrides))
     finally:
         GlobalHydra.instance().clear()
         if running is not None:
@@ -207,7 +208,7 @@ def _overrides(given: Sequence[str]) -> list[str]:
     for item in given:
         if "=" not in item and not item.startswith("~"):
             raise UsageError(f"{item}: settings are written as key=value (dpot --help lists them)")
-    return list(given)
+    return config.in_family(given)
 
 
 def _check_composed(overrides: Sequence[str], flags: Any) -> None:

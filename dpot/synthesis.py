@@ -11,8 +11,8 @@
 
     again = Synthesizer.from_release("mine.safetensors")                # elsewhere: a fresh generator, no records
 
-Behind it is the sliced sketch (dpot/methods/sketch.py): the records are looked at a few times, all within (ε, δ), and
-everything after that costs nothing.
+Behind it is the sliced sketch (dpot/methods/sketch/method.py): the records are looked at a few times, all within
+(ε, δ), and everything after that costs nothing.
 """
 
 from __future__ import annotations
@@ -30,10 +30,10 @@ from torch import Tensor
 
 from dpot.data.coding import Categories, Coding, ImageCoding, Number, Ranges, TableCoding, load_coding
 from dpot.errors import DataError, PrivacyError, UsageError
-from dpot.methods.base import Problem
-from dpot.methods.sketch import Sketch
-from dpot.methods.sketch_directions import is_table
-from dpot.methods.sketch_file import Release
+from dpot.methods.generate.base import Problem
+from dpot.methods.sketch.directions import is_table
+from dpot.methods.sketch.file import Release
+from dpot.methods.sketch.method import Sketch
 from dpot.models.generator import Generator
 from dpot.models.sketch_dcgan import SketchDCGAN
 from dpot.models.table_generator import TableGenerator

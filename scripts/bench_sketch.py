@@ -29,10 +29,10 @@ import torch
 from torch import Tensor
 
 from dpot.config import REPOSITORY
-from dpot.methods.sketch_directions import draw_directions
-from dpot.methods.sketch_features import Layout, LinearMap
-from dpot.methods.sketch_release import MEAN_SHARE, Sketcher, Stream, read_moments
-from dpot.methods.sketch_rules import plan
+from dpot.methods.sketch.directions import draw_directions
+from dpot.methods.sketch.features import Layout, LinearMap
+from dpot.methods.sketch.release import MEAN_SHARE, Sketcher, Stream, read_moments
+from dpot.methods.sketch.rules import plan
 from dpot.privacy import calibration
 from dpot.privacy.budget import Budget
 from dpot.privacy.events import Gaussian

@@ -21,9 +21,9 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from dpot.methods.base import Problem
-from dpot.methods.dp_sinkhorn import DPSinkhorn
-from dpot.methods.dp_swd import DPSWD
+from dpot.methods.generate.base import Problem
+from dpot.methods.generate.dp_sinkhorn import DPSinkhorn
+from dpot.methods.generate.dp_swd import DPSWD
 from dpot.models.merf_conv import MerfConv
 from dpot.models.sinkhorn_dcgan import SinkhornDCGAN
 from dpot.privacy.budget import Budget

@@ -22,10 +22,13 @@ import torch
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from dpot.evaluation import classifiers, stepping
-from dpot.methods import dann, dp_dann, dp_merf, dp_sinkhorn, dp_swd, dp_swd_adaptation, source_only, swd_adaptation
-from dpot.methods.adaptation import AdaptationProblem
-from dpot.methods.base import Problem
-from dpot.methods.sketch_alignment import SketchAlignment
+from dpot.methods.adapt import dann, dp_dann, source_only
+from dpot.methods.adapt import dp_swd as dp_swd_adaptation
+from dpot.methods.adapt import swd as swd_adaptation
+from dpot.methods.adapt.base import AdaptationProblem
+from dpot.methods.adapt.sketch import SketchAlignment
+from dpot.methods.generate import dp_merf, dp_sinkhorn, dp_swd
+from dpot.methods.generate.base import Problem
 from dpot.models import norm_relu
 from dpot.models.adaptation import network_for
 from dpot.models.conv_pool import ConvPoolFirst

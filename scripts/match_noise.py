@@ -31,8 +31,8 @@ from dpot.config import CONF_DIR
 from dpot.data.base import Dataset, unit_range
 from dpot.evaluation.downstream import Downstream
 from dpot.launch import compose_config
-from dpot.methods.base import Problem
-from dpot.methods.dp_sinkhorn import DPSinkhorn
+from dpot.methods.generate.base import Problem
+from dpot.methods.generate.dp_sinkhorn import DPSinkhorn
 from dpot.models.sinkhorn_dcgan import SinkhornDCGAN
 from dpot.privacy.budget import Budget
 from dpot.privacy.events import Event, NonPrivate

@@ -23,7 +23,7 @@ from torch.profiler import ProfilerActivity, profile
 
 from dpot.evaluation.downstream import Kind, dp_sinkhorn_network
 from dpot.evaluation.stepping import Epochs, Fit, side_by_side
-from dpot.methods.sketch import Sketch
+from dpot.methods.sketch.method import Sketch
 from dpot.models.sketch_dcgan import SketchDCGAN
 from dpot.training.engine import Engine
 from dpot.training.together import train_together

@@ -20,7 +20,7 @@ def some_config(tmp_path, **changes):
     nodes = {group: {"_target_": f"dpot.{group}s.Thing"} for group in ("task", "dataset", "loss")}
     nodes["task"]["_target_"] = "dpot.tasks.generate.Generate"
     nodes["dataset"]["_target_"] = "dpot.data.digits.Digits"
-    nodes["loss"]["_target_"] = "dpot.methods.dp_swd.SWD"
+    nodes["loss"]["_target_"] = "dpot.methods.generate.dp_swd.SWD"
     root = {"seed": 0, "output_root": str(tmp_path), "output": "text", "rerun": False, "device": "cpu"}
     return OmegaConf.create(nodes | root | changes)
 

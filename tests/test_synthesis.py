@@ -18,7 +18,7 @@ import dpot
 from dpot import Synthesizer
 from dpot.data.coding import ImageCoding, TableCoding, load_coding
 from dpot.errors import DataError, DpotError, PrivacyError, UsageError
-from dpot.methods.sketch_file import Release
+from dpot.methods.sketch.file import Release
 from dpot.models import generator, sketch_dcgan
 from dpot.privacy.statement import Statement
 

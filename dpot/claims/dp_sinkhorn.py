@@ -10,7 +10,7 @@ import torch
 from scipy import integrate, stats
 
 from dpot.claims.base import Claim, Finding
-from dpot.methods.dp_cgan import summed_doubt
+from dpot.methods.generate.dp_cgan import summed_doubt
 from dpot.models.cgan_mlp import layers
 from dpot.privacy.accountants import accounts
 from dpot.privacy.events import Adjacency, Gaussian, PoissonSampled, SelfComposed

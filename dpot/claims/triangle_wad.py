@@ -10,10 +10,10 @@ from torch import Tensor
 from dpot.attacks.inversion import gamma_of_insider, resolved, subtracted
 from dpot.attacks.scores import recovery
 from dpot.claims.base import Claim, Finding
-from dpot.methods.direct_wad import DirectWad
-from dpot.methods.fed_wad import FedWad
-from dpot.methods.parties import SERVER, Distance, Estimate, Party
-from dpot.methods.triangle_wad import TriangleWad
+from dpot.methods.distance.direct_wad import DirectWad
+from dpot.methods.distance.fed_wad import FedWad
+from dpot.methods.distance.parties import SERVER, Distance, Estimate, Party
+from dpot.methods.distance.triangle_wad import TriangleWad
 from dpot.privacy.budget import Budget
 from dpot.transport.exact import Measure
 from dpot.transport.geodesic import interpolate, measure, triangle_error_bound, wasserstein

@@ -24,7 +24,7 @@ from dpot import config
 from dpot.data.base import Dataset, Pair, signed_range
 from dpot.errors import UsageError
 from dpot.evaluation.embedding import embed
-from dpot.methods.adaptation import AdaptationMethod, AdaptationProblem
+from dpot.methods.adapt.base import AdaptationMethod, AdaptationProblem
 from dpot.models.adaptation import Network, network_for
 from dpot.privacy.budget import Budget
 from dpot.privacy.ledger import Ledger
@@ -250,7 +250,7 @@ def _method(cfg: DictConfig) -> AdaptationMethod:
 
 def _check_together(method: AdaptationMethod, budget: Budget) -> None:
     if method.private and budget.epsilon is None:
-        raise UsageError("privacy.epsilon: this loss is private and needs a budget (or choose loss=adapt/swd)")
+        raise UsageError("privacy.epsilon: this loss is private and needs a budget (or choose loss=swd)")
     if not method.private and budget.epsilon is not None:
         raise UsageError("privacy: this loss adds no noise, so no budget holds for it: use privacy=none")
 

@@ -22,9 +22,9 @@ from dpot.attacks import denoising, geodesic, inversion
 from dpot.attacks.scores import recovery
 from dpot.data.base import Dataset
 from dpot.errors import UsageError
-from dpot.methods.fed_wad import FedWad
-from dpot.methods.parties import SERVER, Distance, Estimate
-from dpot.methods.triangle_wad import Time, TriangleWad
+from dpot.methods.distance.fed_wad import FedWad
+from dpot.methods.distance.parties import SERVER, Distance, Estimate
+from dpot.methods.distance.triangle_wad import Time, TriangleWad
 from dpot.privacy.budget import Budget
 from dpot.profiles import Profile
 from dpot.ranges import Count, Positive

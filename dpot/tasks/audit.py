@@ -28,7 +28,7 @@ from torch import Tensor
 
 from dpot import config
 from dpot.errors import UsageError
-from dpot.methods.base import Method
+from dpot.methods.generate.base import Method
 from dpot.privacy import audit
 from dpot.privacy.budget import Budget
 from dpot.privacy.events import DiscreteGaussian, Event, Gaussian, ProjectionGaussian, Sampled
@@ -108,7 +108,7 @@ class Audit(Task):
         replay = self._replay(cfg, watched, budget, random, seeds[3])
         passed = one.lower_bound <= claimed and positive["caught"] and null["passed"] and replay["holds"]
         return {
-            "method": str(cfg.loss._target_).split(".")[-2],
+            "method": [part for part in str(cfg.loss._target_).split(".")[:-1] if part != "method"][-1],
             "claimed_epsilon": claimed,
             "delta": budget.delta,
             "lower_bound": one.lower_bound,

@@ -19,8 +19,12 @@ from scipy.linalg import hadamard
 from torch import Tensor, nn
 
 from dpot.errors import UsageError
-from dpot.methods import dp_merf, dp_sinkhorn, dp_swd, sketch, sketch_file, sketch_fit, sketch_release
-from dpot.methods.base import Method, Problem
+from dpot.methods.generate import dp_merf, dp_sinkhorn, dp_swd
+from dpot.methods.generate.base import Method, Problem
+from dpot.methods.sketch import file as sketch_file
+from dpot.methods.sketch import fit as sketch_fit
+from dpot.methods.sketch import method as sketch
+from dpot.methods.sketch import release as sketch_release
 from dpot.models.generator import Generator
 from dpot.privacy.noise import NoiseSource
 from dpot.transport.mmd import fourier_features

@@ -16,7 +16,7 @@ from torch import Tensor, nn
 from dpot import config
 from dpot.data.base import Dataset, unit_range
 from dpot.errors import UsageError
-from dpot.methods.classification import Budgets, Classification, Trainer
+from dpot.methods.classify.base import Budgets, Classification, Trainer
 from dpot.methods.work import statement_of
 from dpot.models.wdp_cnn import WdpNetwork
 from dpot.privacy.budget import Budget

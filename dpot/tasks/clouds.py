@@ -12,7 +12,7 @@ from torch import Tensor
 from dpot import config
 from dpot.data.base import Dataset, Documents, Pair, Split, signed_range
 from dpot.errors import UsageError
-from dpot.methods.parties import Party
+from dpot.methods.distance.parties import Party
 from dpot.profiles import Profile
 from dpot.transport.otdd import Statistics, augmented
 

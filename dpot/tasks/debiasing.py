@@ -25,8 +25,8 @@ from torch import Tensor
 
 from dpot import config
 from dpot.data.base import Dataset, unit_range
-from dpot.methods.base import Problem
-from dpot.methods.dp_sinkhorn import Sinkhorn
+from dpot.methods.generate.base import Problem
+from dpot.methods.generate.dp_sinkhorn import Sinkhorn
 from dpot.models.generator import Generator
 from dpot.privacy.budget import Budget
 from dpot.privacy.ledger import Ledger

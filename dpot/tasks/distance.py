@@ -1,7 +1,7 @@
 """`task=distance`: a distance between two parties by one method, beside the direct one, with what it tells whom.
 
 dpot task=distance dataset=mnist loss=triangle_wad privacy=none
-dpot task=distance dataset=mnist loss=sketch_distance privacy=eps1 task.size=5000
+dpot task=distance dataset=mnist loss=sketch privacy=eps1 task.size=5000
 """
 
 from __future__ import annotations
@@ -20,10 +20,10 @@ from rich.table import Table
 
 from dpot import config
 from dpot.errors import UsageError
-from dpot.methods.direct_wad import DirectWad
-from dpot.methods.parties import Distance as Method
-from dpot.methods.parties import Estimate, Party
-from dpot.methods.sketch_distance import SketchDistance
+from dpot.methods.distance.direct_wad import DirectWad
+from dpot.methods.distance.parties import Distance as Method
+from dpot.methods.distance.parties import Estimate, Party
+from dpot.methods.distance.sketch import SketchDistance
 from dpot.privacy.budget import Budget
 from dpot.profiles import Profile
 from dpot.ranges import Count, Positive

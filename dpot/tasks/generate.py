@@ -25,7 +25,7 @@ from dpot.errors import DataError, UsageError
 from dpot.evaluation.downstream import Accuracies, Downstream
 from dpot.evaluation.fid import FrechetInception, frechet_distance, inception, read_weights
 from dpot.evaluation.stepping import Fit, side_by_side
-from dpot.methods.base import Method, Problem
+from dpot.methods.generate.base import Method, Problem
 from dpot.models.generator import Generator
 from dpot.privacy.budget import Budget
 from dpot.privacy.ledger import Ledger

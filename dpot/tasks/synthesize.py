@@ -25,7 +25,7 @@ from dpot.data.coding import SMALLEST_SIDE, Coding, ImageCoding, TableCoding, lo
 from dpot.data.folder import Folder
 from dpot.errors import DataError, UsageError
 from dpot.evaluation.downstream import Downstream
-from dpot.methods.sketch import Sketch
+from dpot.methods.sketch.method import Sketch
 from dpot.models.generator import Generator
 from dpot.privacy.budget import Budget
 from dpot.privacy.statement import Statement

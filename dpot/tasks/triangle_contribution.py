@@ -13,11 +13,11 @@ from torch import Tensor
 
 from dpot.data.base import Dataset, signed_range
 from dpot.evaluation.contribution import SoftmaxRegression, federated, retrained
-from dpot.methods.direct_wad import DirectWad
-from dpot.methods.fed_wad import FedWad
-from dpot.methods.parties import Distance
-from dpot.methods.sketch_distance import SketchDistance
-from dpot.methods.triangle_wad import TriangleWad
+from dpot.methods.distance.direct_wad import DirectWad
+from dpot.methods.distance.fed_wad import FedWad
+from dpot.methods.distance.parties import Distance
+from dpot.methods.distance.sketch import SketchDistance
+from dpot.methods.distance.triangle_wad import TriangleWad
 from dpot.privacy.budget import Budget
 from dpot.reporting.plots import bars
 from dpot.tasks.clouds import Side

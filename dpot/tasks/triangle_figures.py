@@ -10,12 +10,12 @@ import torch
 from dpot.attacks.denoising import wiener
 from dpot.attacks.scores import recovery
 from dpot.data.base import Dataset
-from dpot.methods.direct_wad import DirectWad
-from dpot.methods.fed_wad import FedWad
-from dpot.methods.noisy_records import NoisyRecords
-from dpot.methods.parties import Distance, Estimate
-from dpot.methods.sketch_distance import SketchDistance
-from dpot.methods.triangle_wad import TriangleWad
+from dpot.methods.distance.direct_wad import DirectWad
+from dpot.methods.distance.fed_wad import FedWad
+from dpot.methods.distance.noisy_records import NoisyRecords
+from dpot.methods.distance.parties import Distance, Estimate
+from dpot.methods.distance.sketch import SketchDistance
+from dpot.methods.distance.triangle_wad import TriangleWad
 from dpot.privacy.budget import Budget
 from dpot.reporting.plots import lines
 from dpot.tasks.attack import Scene, on_fed_wad, on_triangle_wad, picture, scene_of

@@ -16,9 +16,9 @@ from dpot.attacks.geodesic import closed_form, extrapolated
 from dpot.attacks.inversion import resolved, subtracted
 from dpot.data.base import Documents
 from dpot.errors import UsageError
-from dpot.methods.fed_wad import FedWad
-from dpot.methods.parties import Distance, Log, Party
-from dpot.methods.triangle_wad import TriangleWad
+from dpot.methods.distance.fed_wad import FedWad
+from dpot.methods.distance.parties import Distance, Log, Party
+from dpot.methods.distance.triangle_wad import TriangleWad
 from dpot.privacy.budget import Budget
 from dpot.reporting.plots import bars
 from dpot.tasks.triangle_wad import Context, Figure

@@ -8,9 +8,9 @@ import torch
 from dpot.attacks import denoising, geodesic, inversion
 from dpot.attacks.scores import recovery
 from dpot.errors import UsageError
-from dpot.methods.fed_wad import FedWad
-from dpot.methods.parties import SERVER, Party
-from dpot.methods.triangle_wad import TriangleWad
+from dpot.methods.distance.fed_wad import FedWad
+from dpot.methods.distance.parties import SERVER, Party
+from dpot.methods.distance.triangle_wad import TriangleWad
 from dpot.privacy.budget import Budget
 from dpot.transport.geodesic import measure
 

@@ -9,10 +9,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from dpot.methods import work
-from dpot.methods.base import Problem
-from dpot.methods.dp_merf import DPMERF
-from dpot.methods.dp_sinkhorn import DPSinkhorn
-from dpot.methods.dp_swd import DPSWD, SWD
+from dpot.methods.generate.base import Problem
+from dpot.methods.generate.dp_merf import DPMERF
+from dpot.methods.generate.dp_sinkhorn import DPSinkhorn
+from dpot.methods.generate.dp_swd import DPSWD, SWD
 from dpot.models.merf_conv import MerfConv
 from dpot.privacy.budget import Budget
 from dpot.privacy.ledger import Ledger

@@ -13,15 +13,15 @@ from dpot.reporting import store
 from dpot.tasks import adapt
 
 METHODS = {
-    "source_only": ["loss=adapt/source_only", "privacy=none"],
-    "target_trained": ["loss=adapt/target_trained", "privacy=none"],
-    "dann": ["loss=adapt/dann", "privacy=none"],
-    "swd": ["loss=adapt/swd", "privacy=none"],
-    "dp_dann": ["loss=adapt/dp_dann", "privacy=eps10"],
-    "dp_dann_coded": ["loss=adapt/dp_dann_coded", "privacy=dp_swd_paper"],
-    "dp_swd": ["loss=adapt/dp_swd", "privacy=eps10"],
-    "dp_swd_paper": ["loss=adapt/dp_swd_paper", "privacy=dp_swd_paper"],
-    "sketch": ["loss=adapt/sketch", "privacy=eps10"],
+    "source_only": ["loss=source_only", "privacy=none"],
+    "target_trained": ["loss=target_trained", "privacy=none"],
+    "dann": ["loss=dann", "privacy=none"],
+    "swd": ["loss=swd", "privacy=none"],
+    "dp_dann": ["loss=dp_dann", "privacy=eps10"],
+    "dp_dann_coded": ["loss=dp_dann_coded", "privacy=dp_swd_paper"],
+    "dp_swd": ["loss=dp_swd", "privacy=eps10"],
+    "dp_swd_paper": ["loss=dp_swd_paper", "privacy=dp_swd_paper"],
+    "sketch": ["loss=sketch", "privacy=eps10"],
 }
 SMALL = ["task=adapt", "dataset=dslr_to_webcam", "profile=smoke", "device=cpu", "loss.batch=16"]
 
@@ -104,12 +104,12 @@ def test_seeds_side_by_side_learn_what_each_learns_alone(office, tmp_path, monke
     ("overrides", "words"),
     [
         (["loss=dp_swd", "privacy=eps10"], "adapt/dp_swd"),
-        (["loss=adapt/dp_swd", "privacy=none"], "needs a budget"),
-        (["loss=adapt/swd", "privacy=eps10"], "privacy=none"),
-        (["loss=adapt/dp_swd_paper", "privacy=eps10"], "no proof covers"),
-        (["loss=adapt/swd", "privacy=none", "loss.batch=5000"], "93 records only"),
-        (["loss=adapt/swd", "privacy=none", "loss.source_epochs=101"], "more than the 100 epochs"),
-        (["loss=adapt/swd", "privacy=none", "dataset=digits"], "mnist_to_usps"),
+        (["loss=dp_swd", "privacy=none"], "needs a budget"),
+        (["loss=swd", "privacy=eps10"], "privacy=none"),
+        (["loss=dp_swd_paper", "privacy=eps10"], "no proof covers"),
+        (["loss=swd", "privacy=none", "loss.batch=5000"], "93 records only"),
+        (["loss=swd", "privacy=none", "loss.source_epochs=101"], "more than the 100 epochs"),
+        (["loss=swd", "privacy=none", "dataset=digits"], "mnist_to_usps"),
     ],
 )
 def test_what_does_not_fit_together_is_said(office, tmp_path, overrides, words):

@@ -5,7 +5,7 @@ import json
 import pytest
 
 from dpot.launch import compose_config, run
-from dpot.methods import dp_merf, dp_sinkhorn
+from dpot.methods.generate import dp_merf, dp_sinkhorn
 
 SMALL = ["task=audit", "task.canaries=200", "task.guesses=100", "task.replays=3", "privacy.epsilon=2", "device=cpu"]
 METHODS = {

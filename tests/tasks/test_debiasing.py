@@ -2,7 +2,7 @@
 
 import torch
 
-from dpot.methods.base import Problem
+from dpot.methods.generate.base import Problem
 from dpot.models.sinkhorn_dcgan import SinkhornDCGAN
 from dpot.privacy.budget import Budget
 from dpot.privacy.ledger import Ledger

@@ -37,7 +37,7 @@ def test_a_distance_leaves_a_record_with_its_messages(dpot):
 
 
 def test_a_private_distance_states_its_epsilon_and_bracket(answer):
-    record = answer("task=distance", *SMOKE, "loss=sketch_distance", "privacy=eps1", "task.second_size=30")
+    record = answer("task=distance", *SMOKE, "loss=sketch", "privacy=eps1", "task.second_size=30")
     metrics = record["metrics"]
     assert metrics["low"] <= metrics["distance"]["mean"] <= metrics["high"]
     assert metrics["points"] == [40, 30]
@@ -51,12 +51,12 @@ def test_a_private_distance_states_its_epsilon_and_bracket(answer):
     [
         (["loss=dp_swd"], ["no distance between parties", "sketch_distance"]),
         (["loss=triangle_wad"], ["privacy=none"]),
-        (["loss=sketch_distance", "privacy=none"], ["needs a budget"]),
+        (["loss=sketch", "privacy=none"], ["needs a budget"]),
         (["loss=triangle_wad", "privacy=none", "loss.t=1"], ["loss.t", "less than 1"]),
         (["loss=fed_wad", "privacy=none", "task.noise_rows=[3]"], ["noise_std"]),
-        (["loss=sketch_distance", "privacy=eps1", "task.statistics=global"], ["no ε holds", "label_scale"]),
+        (["loss=sketch", "privacy=eps1", "task.statistics=global"], ["no ε holds", "label_scale"]),
         (["loss=noisy_records", "privacy=eps1", "task.statistics=class"], ["no ε holds"]),
-        (["loss=sketch_distance", "privacy=eps1", "task.draws=2"], ["releases the same data again"]),
+        (["loss=sketch", "privacy=eps1", "task.draws=2"], ["releases the same data again"]),
     ],
 )
 def test_wrong_input_is_one_line(answer, arguments, words):

@@ -104,8 +104,8 @@ def _numbers(tmp_path: Path) -> Path:
 
 
 def test_a_known_data_set_with_two_rounds(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("dpot.methods.sketch_fit.NETWORK_STEPS_ON_CPU", 2)
-    monkeypatch.setattr("dpot.methods.sketch.SYNTHETIC_ON_CPU", 200)
+    monkeypatch.setattr("dpot.methods.sketch.fit.NETWORK_STEPS_ON_CPU", 2)
+    monkeypatch.setattr("dpot.methods.sketch.method.SYNTHETIC_ON_CPU", 200)
     record = synthesize(tmp_path, "dataset=digits", "dataset.size=8", "loss.rounds=2", "task.count=50")
     assert record["privacy"]["releases"] == 5
     assert record["metrics"]["training"]["steps"] == 4

@@ -1,0 +1,1 @@
+"""Domain adaptation to a private target, one file per method."""

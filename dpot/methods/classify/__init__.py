@@ -1,0 +1,1 @@
+"""Classifiers trained on private records, one file per method."""

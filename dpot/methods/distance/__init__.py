@@ -1,0 +1,1 @@
+"""Transport distances between the records of two parties, one file per protocol."""

@@ -1,0 +1,1 @@
+"""Private generators, one file per method."""

@@ -1,0 +1,1 @@
+"""The sliced sketch: one release of soft histograms, then any amount of fitting."""

@@ -1,0 +1,196 @@
+"""The private side of the sliced sketch: records are counted in whole numbers, and the counts are released with noise.
+
+    sketcher = Sketcher(stream, shape, classes, plan, noise_multiplier, ledger, noise)
+    moments = sketcher.moments()               # where the records lie, roughly
+    counts = sketcher.bins(map, layout, share) # how they are spread along lines and over planes
+
+Three kinds of release, each a Gaussian mechanism on whole numbers (dpot/privacy/counts.py), with the noise multiplier
+z/√share, so that together they are one with multiplier z. Neighbours: one record, label included, is another one.
+
+1. norms, a soft histogram of the records' lengths in the public subspace (1% of the budget): sensitivity √2.
+2. moments: c = record in the subspace, clipped to length R. Σc has sensitivity 2R; Σccᵀ has √2·R² in Frobenius norm,
+   as ‖ccᵀ - ddᵀ‖² = |c|⁴ + |d|⁴ - 2(c·d)² ≤ 2R⁴. The Frobenius norm counts an entry off the diagonal twice, so noise
+   σ on the diagonal and σ/√2 above it is the Gaussian mechanism of scale σ at that sensitivity.
+3. bins on lines and planes: √(2k) (features.py).
+
+The records are read as a stream, several times; memory does not grow with their number. Sums of whole numbers do not
+depend on the order, so several processes may count a part each (`Together`).
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterator
+from typing import Protocol
+
+import torch
+from torch import Tensor
+
+from dpot.methods.sketch.directions import Moments, public_basis
+from dpot.methods.sketch.features import UNIT, WEIGHT_GRID, Layout, RecordMap, whole_records
+from dpot.methods.sketch.rules import Plan
+from dpot.privacy.counts import noisy_counts
+from dpot.privacy.events import CountGaussian
+from dpot.privacy.ledger import Ledger
+from dpot.privacy.noise import NoiseSource
+from dpot.transport.directions import ImageShape
+from dpot.transport.soft_bins import count_lines
+
+Stream = Callable[
+    [], Iterator[tuple[Tensor, Tensor]]
+]  # parts of (records (n, d) in [0, 1], labels (n,)), each time anew
+COEFFICIENT_GRID = 64  # coefficients of the subspace are cut to multiples of 1/64
+NORM_KNOTS = 64
+CLIPPED_SHARE = 1 / 3  # of the records are longer than the clipping bound
+MEAN_SHARE = 0.2  # of the moments' budget goes to the mean
+POSITIONS_AT_ONCE = 20_000_000
+SOURCE = "dpot/methods/sketch/release.py"
+
+
+class Together(Protocol):
+    """How several processes make one release."""
+
+    def add_up(self, counts: Tensor) -> Tensor:
+        """The sum of all processes' counts."""
+
+    def agree(self, released: Tensor) -> Tensor:
+        """What the first process released: noise is drawn once."""
+
+
+class Alone:
+    """One process counts everything."""
+
+    def add_up(self, counts: Tensor) -> Tensor:
+        return counts
+
+    def agree(self, released: Tensor) -> Tensor:
+        return released
+
+
+class Distributed:
+    """The processes of torch.distributed's default group, each with a stream of its own part of the records."""
+
+    def add_up(self, counts: Tensor) -> Tensor:
+        torch.distributed.all_reduce(counts)
+        return counts
+
+    def agree(self, released: Tensor) -> Tensor:
+        torch.distributed.broadcast(released, src=0)
+        return released
+
+
+class Sketcher:
+    """Counts a stream of records and releases the counts, each release charged before it is made."""
+
+    def __init__(
+        self,
+        stream: Stream,
+        shape: ImageShape,
+        classes: int,
+        plan: Plan,
+        noise_multiplier: float,
+        ledger: Ledger,
+        noise: NoiseSource,
+        grid: int = 255,
+        together: Together | None = None,
+    ) -> None:
+        """`noise_multiplier` is that of all releases together; records are rounded to multiples of 1/grid."""
+        self.stream, self.shape, self.classes, self.plan, self.grid = stream, shape, classes, plan, grid
+        self.noise_multiplier, self.ledger, self.noise = noise_multiplier, ledger, noise
+        self.together = together or Alone()
+
+    def charge(self, share: float, what: str) -> float:
+        """Enter a release of this share of the budget; its noise multiplier."""
+        multiplier = self.noise_multiplier / math.sqrt(share)
+        self.ledger.charge(CountGaussian(multiplier), source=f"{SOURCE}: {what}", sampler="full")
+        return multiplier
+
+    def norms(self, multiplier: float) -> float:
+        """The clipping bound R: the length that two records in three do not exceed, from the noisy histogram."""
+        device, reach = self._device(), math.sqrt(math.prod(self.shape))
+        counts = torch.zeros(1, 1, NORM_KNOTS, dtype=torch.int64, device=device)
+        for records, _ in self.stream():
+            lengths = self._coefficients(records).square().sum(1).sqrt() / COEFFICIENT_GRID
+            one_class = torch.zeros(len(records), dtype=torch.int64, device=device)
+            count_lines(counts, lengths[:, None] / reach * (NORM_KNOTS - 1), one_class, UNIT)
+        noisy = self._release(counts, UNIT * math.sqrt(2), multiplier).double().view(-1).clamp(min=0)
+        below = noisy.cumsum(0) / noisy.sum().clamp(min=1)
+        knot = int((below < 1 - CLIPPED_SHARE).sum())
+        return (knot + 1) / (NORM_KNOTS - 1) * reach
+
+    def moments(self, bound: float, multipliers: tuple[float, float]) -> tuple[Tensor, Tensor, Tensor]:
+        """Noisy sums (number of records, Σc, Σccᵀ) of the coefficients, clipped to length `bound`.
+
+        The number of records is public under replacement.
+        """
+        device = self._device()
+        size = len(self._basis())
+        total = torch.zeros(size, dtype=torch.int64, device=device)
+        square = torch.zeros(size, size, dtype=torch.int64, device=device)
+        records_seen = torch.zeros(1, dtype=torch.int64, device=device)
+        limit = math.floor(bound * COEFFICIENT_GRID)
+        for records, _ in self.stream():
+            cut = self._coefficients(records)
+            lengths = cut.square().sum(1, keepdim=True).sqrt().clamp(min=1)
+            cut = (cut * (limit * (1 - 1e-12) / lengths).clamp(max=1)).trunc()
+            total += cut.sum(0).long()
+            square += (cut.T @ cut).round().long()  # whole numbers below 2^53: exact
+            records_seen += len(records)
+        for_mean, for_square = multipliers
+        total = self._release(total, 2 * limit, for_mean)
+        above = torch.triu(torch.ones_like(square, dtype=torch.bool), 1)
+        sensitivity = math.sqrt(2) * limit**2
+        diagonal = self._release(square.diagonal().clone(), sensitivity, for_square)
+        upper = self._release(square[above], sensitivity / math.sqrt(2), for_square)
+        noisy = torch.zeros_like(square)
+        noisy[above] = upper
+        return self.together.add_up(records_seen), total, noisy + noisy.T + torch.diag(diagonal)
+
+    def bins(self, record_map: RecordMap, layout: Layout, multiplier: float) -> Tensor:
+        """Noisy counts (classes, bins) in units of 1/256 record."""
+        counts = torch.zeros(self.classes, layout.bins, dtype=torch.int64, device=self._device())
+        step = max(1, POSITIONS_AT_ONCE // layout.positions)
+        for records, labels in self.stream():
+            for part, own in zip(records.split(step), labels.split(step), strict=True):
+                layout.count(counts, record_map.exactly(part), own)
+        return self._release(counts, layout.sensitivity, multiplier)
+
+    def _release(self, counts: Tensor, sensitivity: float, multiplier: float) -> Tensor:
+        counts = self.together.add_up(counts)
+        return self.together.agree(noisy_counts(counts, sensitivity, multiplier, self.noise))
+
+    def _coefficients(self, records: Tensor) -> Tensor:
+        """Coefficients in the public subspace as whole numbers of 1/64, exactly the same on every device."""
+        whole = whole_records(records, self.grid)
+        weights = (self._basis().double() * WEIGHT_GRID).round().to(records.device)
+        return ((whole @ weights.T) * (COEFFICIENT_GRID / (WEIGHT_GRID * self.grid))).trunc()
+
+    def _basis(self) -> Tensor:
+        return public_basis(self.shape)
+
+    def _device(self) -> torch.device:
+        return self.noise.device
+
+
+def read_moments(
+    released: tuple[Tensor, Tensor, Tensor], shape: ImageShape, bound: float, noise_multiplier: float
+) -> Moments:
+    """Mean and covariance from the noisy sums; `noise_multiplier` is that of the second moments."""
+    seen, total, square = released
+    count = max(1, int(seen))
+    mean = total.double() / (count * COEFFICIENT_GRID)
+    second = square.double() / (count * COEFFICIENT_GRID**2)
+    noise = bound**2 * noise_multiplier / count
+    covariance = second - torch.outer(mean, mean)
+    basis = public_basis(shape).to(total.device)
+    return Moments(basis, mean.float(), covariance.float(), noise)
+
+
+def class_counts(noisy: Tensor, layout: Layout, records: int) -> Tensor:
+    """How many records each class has, as the noisy bins say; together they are the public number of records.
+
+    Every line's and plane's bins sum to 256 per record: k measurements of the same number. What the sum of all
+    classes is off is noise, shared out equally (the least-squares answer).
+    """
+    totals = noisy.double().sum(1) / (layout.unit * layout.pieces)
+    return totals + (records - totals.sum()) / len(totals)

@@ -1,0 +1,88 @@
+"""Textures: the filters' answers, their histograms over places, their sensitivity, their place in the method."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from scipy import signal
+
+from dpot.methods.sketch.file import load_map
+from dpot.methods.sketch.textures import PARTS, SQUEEZE, Pooled, TextureMap, places_of
+
+SHAPE = (2, 9, 11)
+KNOTS = 7
+
+
+def drawn(textures: int = 6) -> TextureMap:
+    return TextureMap.draw(textures, SHAPE, KNOTS, 255, torch.Generator().manual_seed(0))
+
+
+def layout(textures: int = 6) -> Pooled:
+    return Pooled(textures, KNOTS, places=places_of(SHAPE))
+
+
+def images(count: int, seed: int = 1) -> torch.Tensor:
+    whole = torch.randint(256, (count, math.prod(SHAPE)), generator=torch.Generator().manual_seed(seed))
+    return whole.double() / 255
+
+
+def test_answers_are_correlations_squeezed() -> None:
+    made, x = drawn(), images(3)
+    filters = made.filters.double().view(6, 2, 5, 5).numpy() / 4096
+    positions = made.exactly(x).view(3, 3, 4, 6)  # 3 × 4 places in steps of two
+    for n in range(3):
+        for texture in range(6):
+            channels = x[n].view(SHAPE).double().numpy()
+            answer = sum(signal.correlate2d(channels[c], filters[texture, c], "valid") for c in range(2))[::2, ::2]
+            wanted = (answer / (np.abs(answer) + SQUEEZE) + 1) * (KNOTS - 1) / 2
+            np.testing.assert_allclose(positions[n, :, :, texture].numpy(), wanted, atol=1e-9)
+    torch.testing.assert_close(made(x.float()).double(), made.exactly(x), atol=1e-4, rtol=0)
+
+
+def test_filters_have_unit_length_and_answer_nothing_to_a_constant() -> None:
+    filters = drawn(8).filters.double() / 4096
+    torch.testing.assert_close(filters.norm(dim=1), torch.ones(8, dtype=torch.float64), atol=1e-3, rtol=0)
+    assert float(filters.sum(1).abs().max()) < 0.01
+    small = filters.view(8, 2, 5, 5)[::2]  # every other one has three pixels
+    assert float(small[:, :, 0].abs().max()) == 0
+
+
+@settings(max_examples=30, deadline=None)
+@given(st.integers(0, 2**31), st.booleans())
+def test_replacing_one_record_moves_the_counts_by_at_most_the_sensitivity(seed: int, constant: bool) -> None:
+    made, own = drawn(), layout()
+    x, y = images(5), torch.tensor([0, 1, 2, 0, 1])
+    other, labels = x.clone(), y.clone()
+    other[0] = 0.3 if constant else images(1, seed)[0]
+    labels[0] = seed % 3
+    counts = [torch.zeros(3, own.bins, dtype=torch.int64) for _ in range(2)]
+    own.count(counts[0], made.exactly(x), y)
+    own.count(counts[1], made.exactly(other), labels)
+    assert float((counts[0] - counts[1]).double().norm()) <= own.sensitivity
+    assert own.sensitivity == pytest.approx(PARTS * own.places * math.sqrt(12))
+    assert int(counts[0].sum()) == 5 * 6 * own.unit
+
+
+def test_means_are_the_counts_per_record() -> None:
+    made, own, x = drawn(), layout(), images(40)
+    counts = torch.zeros(1, own.bins, dtype=torch.int64)
+    own.count(counts, made.exactly(x), torch.zeros(40, dtype=torch.int64))
+    means = own.means(made.exactly(x)[None])
+    torch.testing.assert_close(counts.double() / (40 * own.unit), means.view(1, -1), atol=1 / PARTS, rtol=0)
+    torch.testing.assert_close(means.view(6, KNOTS).sum(1), torch.ones(6, dtype=torch.float64))
+
+
+def test_a_texture_map_comes_back_from_its_tensors() -> None:
+    made = drawn()
+    again = load_map("textures", made.tensors(), {"shape": list(SHAPE), "knots": KNOTS, "grid": 255})
+    assert torch.equal(again.exactly(images(2)), made.exactly(images(2)))
+
+
+@pytest.mark.parametrize(("shape", "places"), [((1, 28, 28), 144), ((3, 5, 5), 1), ((1, 4, 28), 0), ((7, 1, 1), 0)])
+def test_places(shape: tuple[int, int, int], places: int) -> None:
+    assert places_of(shape) == places
