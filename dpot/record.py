@@ -6,17 +6,15 @@
 
 from __future__ import annotations
 
-import ast
 import contextlib
-import hashlib
 import json
+import logging
 import os
 import platform
 import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
 from importlib import metadata
 from pathlib import Path
@@ -26,23 +24,12 @@ from filelock import FileLock, Timeout
 from omegaconf import DictConfig, OmegaConf
 
 from dpot import __version__
-from dpot.config import REPOSITORY, targets
+from dpot.config import REPOSITORY
 from dpot.errors import DataError, UsageError
+from dpot.fingerprint import code_fingerprint, differences, fingerprint
 
 RECORD = "record.json"
-# Keys that change how a run is shown, watched or placed, but not what it computes.
-NOT_FINGERPRINTED = (
-    "output",
-    "debug",
-    "rerun",
-    "data_root",
-    "output_root",
-    "tracker",
-    "device",
-    "paper",
-    "table",
-    "figure",
-)
+log = logging.getLogger("dpot")
 LIBRARIES = (
     "torch",
     "torchvision",
@@ -107,34 +94,6 @@ def write_atomically(path: Path, content: str | bytes) -> None:
         raise
 
 
-def fingerprint(cfg: DictConfig | Mapping[str, Any]) -> str:
-    """A short name of everything in the config that a result depends on."""
-    plain: Any = OmegaConf.to_container(cfg, resolve=True) if isinstance(cfg, DictConfig) else dict(cfg)
-    kept = {key: value for key, value in plain.items() if key not in NOT_FINGERPRINTED and key != "hydra"}
-    return hashlib.sha256(json.dumps(kept, sort_keys=True, default=str).encode()).hexdigest()[:12]
-
-
-def code_fingerprint(cfg: DictConfig | Mapping[str, Any]) -> str:
-    """A hash of the code of the components a config names: a record made by other code is stale.
-
-    Comments, docstrings and layout do not count: what is hashed is the syntax tree.
-    """
-    digest = hashlib.sha256()
-    for name in sorted({target.rpartition(".")[0] for key, target in targets(cfg) if key.split(".")[0] != "hydra"}):
-        tree = ast.parse((REPOSITORY / Path(*name.split("."))).with_suffix(".py").read_text())
-        for node in ast.walk(tree):
-            if isinstance(node, ast.Module | ast.ClassDef | ast.FunctionDef) and ast.get_docstring(node) is not None:
-                del node.body[0]
-        digest.update(_dumped(tree).encode())
-    return digest.hexdigest()[:12]
-
-
-def _dumped(tree: ast.AST) -> str:
-    """A syntax tree as Python 3.11 writes it; later versions add an empty field, or leave empty ones out."""
-    options: dict[str, Any] = {"show_empty": True} if sys.version_info >= (3, 13) else {}
-    return ast.dump(tree, **options).replace(", type_params=[]", "")
-
-
 class Run:
     """The directory of one run. Only one process works in it at a time; a second one is told so."""
 
@@ -191,7 +150,14 @@ class Run:
         It is used again by default: to run a private mechanism a second time on the same data would
         spend the budget a second time. `rerun=true` does so on request.
         """
-        return Record.load(self.directory) if (self.directory / RECORD).exists() else None
+        if not (self.directory / RECORD).exists():
+            return None
+        record = Record.load(self.directory)
+        if other := differences(record.config, self.cfg):
+            log.warning("the record of this configuration has another %s: it is run again", ", ".join(other))
+            self.forget()
+            return None
+        return record
 
     def finish(
         self,

@@ -13,7 +13,8 @@ from hypothesis import strategies as st
 from omegaconf import OmegaConf
 
 from dpot.errors import DataError, UsageError
-from dpot.record import Record, Run, code_fingerprint, commit_of_code, fingerprint, write_atomically
+from dpot.fingerprint import fingerprint
+from dpot.record import Record, Run, commit_of_code, write_atomically
 
 
 def some_config(tmp_path, **changes):
@@ -41,12 +42,6 @@ def test_rerun_forgets_the_old_record(tmp_path):
         run.finish({}, {}, {})
     with Run(some_config(tmp_path, rerun=True)) as run:
         assert run.finished() is None
-
-
-def test_what_is_shown_does_not_change_the_fingerprint_but_what_is_computed_does(tmp_path):
-    base = fingerprint(some_config(tmp_path))
-    assert fingerprint(some_config(tmp_path, output="json", rerun=True)) == base
-    assert fingerprint(some_config(tmp_path, seed=1)) != base
 
 
 def test_two_processes_do_not_work_in_one_directory(tmp_path):
@@ -89,32 +84,6 @@ def test_a_failed_write_leaves_the_old_file(tmp_path, monkeypatch):
         write_atomically(path, "new")
     assert path.read_text() == "old"
     assert list(tmp_path.iterdir()) == [path]
-
-
-def test_comments_do_not_make_a_record_stale_but_code_does(tmp_path, monkeypatch):
-    import dpot.record as module
-
-    source = tmp_path / "dpot" / "methods"
-    source.mkdir(parents=True)
-    monkeypatch.setattr(module, "REPOSITORY", tmp_path)
-    cfg = {"loss": {"_target_": "dpot.methods.thing.Thing"}}
-
-    def of(text):
-        (source / "thing.py").write_text(text)
-        return code_fingerprint(cfg)
-
-    base = of('"""Doc."""\nx = 1  # why\n')
-    assert of('"""Other."""\n\nx = 1\n') == base
-    assert of('"""Doc."""\nx = 2\n') != base
-
-
-def test_the_hash_of_code_is_one_for_all_python_versions(tmp_path, monkeypatch):
-    import dpot.record as module
-
-    (tmp_path / "dpot").mkdir()
-    (tmp_path / "dpot" / "thing.py").write_text("class Thing:\n    def twice(self, x=[]):\n        return 2 * x\n")
-    monkeypatch.setattr(module, "REPOSITORY", tmp_path)
-    assert code_fingerprint({"loss": {"_target_": "dpot.thing.Thing"}}) == "4d80ee00b8ea"  # as Python 3.11 has it
 
 
 def test_a_bundle_inside_another_repository_names_its_own_commit(tmp_path, monkeypatch):
