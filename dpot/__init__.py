@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from dpot.version import __version__
+
 if TYPE_CHECKING:
     from dpot.synthesis import Synthesizer, synthesize
 
-__version__ = "0.1.0"
 __all__ = ["Synthesizer", "__version__", "synthesize"]
 
 

@@ -34,6 +34,7 @@ from omegaconf.errors import OmegaConfBaseException
 from rich.console import Console
 
 from dpot import config
+from dpot.config import compose_config
 from dpot.errors import DpotError, UsageError
 from dpot.tasks.base import Answer, Task
 
@@ -132,19 +133,6 @@ def run(cfg: DictConfig) -> Answer:
     task: Task = config.instantiate(cfg.task, "task")
     with suited_convolutions():
         return task.run(cfg)
-
-
-def compose_config(overrides: Sequence[str]) -> DictConfig:
-    """The config a command line would get, for use from Python, inside a running job too."""
-    running = GlobalHydra.instance().hydra
-    GlobalHydra.instance().clear()
-    try:
-        with initialize_config_dir(version_base="1.3", config_dir=str(config.CONF_DIR)):
-            return compose("config", overrides=config.in_family(overrides))
-    finally:
-        GlobalHydra.instance().clear()
-        if running is not None:
-            GlobalHydra.instance().initialize(running)
 
 
 def dump(data: Any) -> str:

@@ -23,10 +23,10 @@ from typing import Any
 from filelock import FileLock, Timeout
 from omegaconf import DictConfig, OmegaConf
 
-from dpot import __version__
 from dpot.config import REPOSITORY
 from dpot.errors import DataError, UsageError
 from dpot.fingerprint import code_fingerprint, differences, fingerprint
+from dpot.version import __version__
 
 RECORD = "record.json"
 log = logging.getLogger("dpot")

@@ -23,8 +23,7 @@ from omegaconf import DictConfig, OmegaConf
 from torch import Tensor
 
 from dpot import config
-from dpot.config import CONF_DIR
-from dpot.launch import compose_config
+from dpot.config import CONF_DIR, compose_config
 from dpot.record import provenance, write_atomically
 from dpot.reporting import published
 from dpot.tasks.clouds import facts, two_sides

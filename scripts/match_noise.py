@@ -27,10 +27,9 @@ from omegaconf import DictConfig, OmegaConf
 from torch import Tensor
 
 from dpot import config
-from dpot.config import CONF_DIR
+from dpot.config import CONF_DIR, compose_config
 from dpot.data.base import Dataset, unit_range
 from dpot.evaluation.downstream import Downstream
-from dpot.launch import compose_config
 from dpot.methods.generate.base import Problem
 from dpot.methods.generate.dp_sinkhorn import DPSinkhorn
 from dpot.models.sinkhorn_dcgan import SinkhornDCGAN

@@ -25,8 +25,8 @@ from dpot.evaluation.downstream import Kind, dp_sinkhorn_network
 from dpot.evaluation.stepping import Epochs, Fit, side_by_side
 from dpot.methods.sketch.method import Sketch
 from dpot.models.sketch_dcgan import SketchDCGAN
+from dpot.training.capture import train_together
 from dpot.training.engine import Engine
-from dpot.training.together import train_together
 
 WARM_UP, PROFILED = 5, 24
 FIT_STEPS = 40  # of the fits before the one that is looked at

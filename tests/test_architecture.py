@@ -70,3 +70,84 @@ def test_nothing_unpickles():
 def test_accounting_does_not_wait_for_torch():
     code = "import sys, dpot.privacy.accountants, dpot.privacy.calibration; sys.exit('torch' in sys.modules)"
     assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
+
+
+# Circles that are being taken apart; nothing is ever added here.
+CIRCLES_THAT_WILL_GO = [
+    {"dpot.reporting.methods_page", "dpot.reporting.sheet_page", "dpot.reporting.site"},
+    {
+        "dpot.tasks.triangle_contribution",
+        "dpot.tasks.triangle_figures",
+        "dpot.tasks.triangle_text",
+        "dpot.tasks.triangle_wad",
+    },
+]
+
+
+def import_statements(node):
+    """Those below a node of a syntax tree, in functions too; what only a type checker reads is left out."""
+    for child in ast.iter_child_nodes(node):
+        if isinstance(child, ast.Import | ast.ImportFrom):
+            yield child
+        elif isinstance(child, ast.If) and ast.unparse(child.test).endswith("TYPE_CHECKING"):
+            yield from import_statements(ast.Module(child.orelse, []))
+        else:
+            yield from import_statements(child)
+
+
+def import_graph(package):
+    """Each module's name with the modules of the package that it imports."""
+    names = {".".join(path.relative_to(package.parent).with_suffix("").parts): path for path in package.rglob("*.py")}
+    modules = {name.removesuffix(".__init__"): path for name, path in names.items()}
+    graph = {}
+    for name, path in modules.items():
+        graph[name] = set()
+        for statement in import_statements(ast.parse(path.read_text())):
+            if isinstance(statement, ast.Import):
+                found = [alias.name for alias in statement.names]
+            else:
+                found = [f"{statement.module}.{alias.name}" for alias in statement.names]
+            graph[name] |= {whole if whole in modules else whole.rpartition(".")[0] for whole in found} & set(modules)
+    return graph
+
+
+def circles(graph):
+    """The sets of modules each of which leads to all others of its set."""
+
+    def reached(start):
+        found, ahead = set(), [start]
+        while ahead:
+            new = graph[ahead.pop()] - found
+            found |= new
+            ahead += new
+        return found
+
+    all_reached = {name: reached(name) for name in graph}
+    return {
+        frozenset(other for other in all_reached[name] if name in all_reached[other])
+        for name in graph
+        if name in all_reached[name]
+    }
+
+
+def test_no_module_leads_back_to_itself():
+    assert not [circle for circle in circles(import_graph(PACKAGE)) if circle not in CIRCLES_THAT_WILL_GO]
+
+
+def test_circles_are_found(tmp_path):
+    package = tmp_path / "house"
+    package.mkdir()
+    for name, source in {
+        "__init__": "",
+        "door": "from house import hall",
+        "hall": "def late():\n    import house.stairs",
+        "stairs": "from house.door import handle\nfrom house.attic import box",
+        "attic": "from typing import TYPE_CHECKING\nif TYPE_CHECKING:\n    from house import door",
+    }.items():
+        (package / f"{name}.py").write_text(source)
+    assert circles(import_graph(package)) == {frozenset({"house.door", "house.hall", "house.stairs"})}
+
+
+def test_nothing_but_the_command_imports_the_launcher():
+    users = {name for name, used in import_graph(PACKAGE).items() if "dpot.launch" in used}
+    assert users == {"dpot.__main__"}

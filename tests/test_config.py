@@ -8,8 +8,8 @@ from hypothesis import strategies as st
 from omegaconf import OmegaConf
 
 from dpot import config
+from dpot.config import compose_config
 from dpot.errors import UsageError
-from dpot.launch import compose_config
 from dpot.ranges import Count, Fraction, Positive, Probability, Range
 
 numbers = st.one_of(st.integers(-(10**9), 10**9), st.floats(allow_nan=True, allow_infinity=True))

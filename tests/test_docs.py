@@ -9,8 +9,8 @@ import pytest
 from omegaconf import OmegaConf
 
 from dpot import record
-from dpot.config import CONF_DIR, in_family, options
-from dpot.launch import compose_config, run
+from dpot.config import CONF_DIR, compose_config, in_family, options
+from dpot.launch import run
 
 REPOSITORY = Path(__file__).resolve().parents[1]
 PAGES = sorted([*REPOSITORY.glob("*.md"), *(REPOSITORY / "docs").rglob("*.md")])

@@ -2,8 +2,8 @@
 
 import pytest
 
+from dpot.config import compose_config
 from dpot.errors import UsageError
-from dpot.launch import compose_config
 from dpot.profiles import settle
 
 

@@ -36,9 +36,9 @@ from dpot.record import Record, Run, write_atomically
 from dpot.reporting.features import feature_picture
 from dpot.tasks.base import Answer, Task
 from dpot.trackers import Tracker
+from dpot.training.capture import train_together
 from dpot.training.engine import Outcome
 from dpot.training.progress import Progress
-from dpot.training.together import train_together
 
 log = logging.getLogger("dpot")
 

@@ -38,9 +38,9 @@ from dpot.reporting.figures import grid
 from dpot.tasks.base import Answer, Task
 from dpot.tasks.marks import Marks
 from dpot.trackers import Tracker
+from dpot.training.capture import train_together
 from dpot.training.engine import Engine, Outcome
 from dpot.training.progress import Progress
-from dpot.training.together import train_together
 
 log = logging.getLogger("dpot")
 MARKS = "marks.json"  # accuracies of a run that has no record yet

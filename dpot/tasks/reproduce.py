@@ -384,9 +384,7 @@ def _seconds(record: Record) -> float:
 
 
 def _compose(overrides: Sequence[str]) -> DictConfig:
-    from dpot.launch import compose_config  # the launcher imports tasks
-
     try:
-        return compose_config(overrides)
+        return config.compose_config(overrides)
     except Exception as error:
         raise UsageError(f"the sheet asks for {' '.join(overrides)}: {str(error).splitlines()[0]}") from None

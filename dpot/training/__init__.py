@@ -1,5 +1,6 @@
 """The training engine, its samplers, and the sanitising of gradients (docs/training.md)."""
 
+from dpot.training.capture import train_together
 from dpot.training.checkpoint import CheckpointPolicy
 from dpot.training.ema import EMA
 from dpot.training.engine import Engine, Outcome
@@ -14,7 +15,6 @@ from dpot.training.sanitise import (
     sanitise_parameters,
 )
 from dpot.training.schedules import Constant, Cosine, Schedule, StepDecay, Warmup
-from dpot.training.together import train_together
 
 __all__ = [
     "EMA",

@@ -1,4 +1,5 @@
-"""How the steps of a chunk are run: replays of a captured CUDA graph, torch.compile, or plain calls.
+"""The loop, for one training or for several side by side, and how the steps of a chunk are run: replays of a captured
+CUDA graph, torch.compile, or plain calls.
 
 Capture needs the step to have run before (libraries initialise, the optimizer allocates its state). These
 warm-up runs are undone: every tensor the training can change is put back, and every generator is rewound,
@@ -10,10 +11,13 @@ private step is never run without being accounted. Capture itself records kernel
 from __future__ import annotations
 
 import contextlib
+import logging
+import signal
+import threading
 import warnings
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
-from typing import Literal, Protocol
+from dataclasses import dataclass, field
+from typing import Any, Literal, Protocol
 
 import torch
 from torch import Tensor
@@ -22,9 +26,41 @@ from dpot.ambient import Ambient
 from dpot.errors import TrainingError, UsageError
 from dpot.graphs import recording
 
+log = logging.getLogger(__name__)
 Mode = Literal["auto", "graph", "compile", "eager"]
 UNROLLED, MANY_STEPS = 8, 2000  # steps in a graph, where so many are left
 WARM_UP_RUNS = 3  # the first allocates, the second runs on what is allocated, the third must not synchronise
+
+
+@dataclass
+class Outcome:
+    """What a training did: how, why so, how fast, and the mean of each metric over every `log_every` steps."""
+
+    steps: int
+    seconds: float
+    mode: str
+    reason: str
+    history: list[dict[str, float]] = field(default_factory=list)
+    resumed_at: int | None = None
+    earlier: list[dict[str, Any]] = field(default_factory=list)  # up to which step which code trained, before this one
+
+    @property
+    def steps_per_second(self) -> float:
+        """Per second of wall time; what a stopped run had not kept yet and did again counts as time alone."""
+        return self.steps / max(self.seconds, 1e-9)
+
+    def facts(self) -> dict[str, Any]:
+        """What a record says of a training."""
+        return {
+            "steps": self.steps,
+            "seconds": round(self.seconds, 3),
+            "steps_per_second": round(self.steps_per_second, 1),
+            "mode": self.mode,
+            "reason": self.reason,
+            "resumed_at": self.resumed_at,
+            "earlier": self.earlier,
+            "history": self.history,
+        }
 
 
 class Job(Protocol):
@@ -35,6 +71,26 @@ class Job(Protocol):
     ambient: Ambient
     step: int  # done so far
     steps: int
+    mode: Mode
+    outcome: Outcome
+
+    def prepare(self) -> None:
+        """Go to the last checkpoint, or write the first."""
+
+    def room(self) -> int:
+        """How many steps the next chunk may have."""
+
+    def open(self, n: int) -> None:
+        """Before n steps: ask for leave, do what is due."""
+
+    def close(self, n: int) -> None:
+        """After n steps: read the metrics, check, checkpoint, report."""
+
+    def keep(self) -> None:
+        """Write a checkpoint."""
+
+    def finish(self) -> Outcome:
+        """Sum up."""
 
     def one_step(self) -> None:
         """The whole step, reading and writing device tensors only."""
@@ -63,6 +119,71 @@ class Runner:
 
 class NotCapturable(Exception):
     """The step cannot be captured; the message says why."""
+
+
+def train_together(jobs: Sequence[Job]) -> list[Outcome]:
+    """Train all jobs to the end; what each learns is what it would learn alone.
+
+    On CUDA the steps of each job are captured into graphs of its own, on a stream of its own, so that the
+    kernels of small models, which do not fill a GPU, run beside each other; memory is the sum of the jobs'.
+    On a CPU the jobs take turns, a chunk at a time. The first job that fails ends the training of all;
+    their checkpoints stay, and the same call goes on from there. SIGTERM, by which schedulers end a process, ends it
+    once the chunk at hand is done and kept.
+    """
+    _check(jobs)
+    runner: Runner | None = None
+    try:
+        for job in jobs:
+            job.prepare()
+        active = [job for job in jobs if job.step < job.steps]
+        with _told_to_stop() as told:
+            while active:
+                n = min(job.room() for job in active)
+                for job in active:
+                    job.open(n)
+                if runner is None:  # only now: the first step, which warm-up runs, has been charged
+                    runner = choose(active[0].mode, active)
+                    if (runner.mode, active[0].mode, active[0].device.type) == ("eager", "auto", "cuda"):
+                        log.warning("%s: many times slower than it could be, %s", active[0].name, runner.reason)
+                    for job in active:
+                        job.outcome.mode, job.outcome.reason = runner.mode, runner.reason
+                runner.run(n)
+                for job in active:
+                    job.close(n)
+                if told.is_set():
+                    for job in active:
+                        job.keep()
+                    raise SystemExit(128 + signal.SIGTERM)
+                left = [job for job in active if job.step < job.steps]
+                if len(left) < len(active):
+                    runner, active = None, left
+    finally:
+        outcomes = [job.finish() for job in jobs]
+    return outcomes
+
+
+@contextlib.contextmanager
+def _told_to_stop() -> Iterator[threading.Event]:
+    """Set once SIGTERM has come, which does not end what is inside."""
+    told = threading.Event()
+    if threading.current_thread() is not threading.main_thread():  # signals are for that one
+        yield told
+        return
+    before = signal.signal(signal.SIGTERM, lambda *_: told.set())
+    try:
+        yield told
+    finally:
+        signal.signal(signal.SIGTERM, before or signal.SIG_DFL)
+
+
+def _check(jobs: Sequence[Job]) -> None:
+    if not jobs:
+        raise UsageError("there is nothing to train")
+    if len({(job.device, job.mode) for job in jobs}) > 1:
+        raise UsageError("trainings side by side need one device and one mode")
+    generators: list[torch.Generator] = [g for job in jobs for g in job.all_generators().values()]
+    if len({id(generator) for generator in generators}) < len(generators):
+        raise UsageError("trainings side by side need generators of their own: results would mix")
 
 
 def choose(mode: Mode, jobs: Sequence[Job]) -> Runner:

@@ -25,7 +25,6 @@ import itertools
 import logging
 import time
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
 from typing import Any, Protocol
 
 import torch
@@ -34,7 +33,7 @@ from torch.optim import Optimizer
 
 from dpot.ambient import Ambient
 from dpot.errors import TrainingError, UsageError
-from dpot.training.capture import Mode
+from dpot.training.capture import Mode, Outcome, train_together
 from dpot.training.checkpoint import CheckpointPolicy, Checkpoints
 from dpot.training.ema import EMA
 from dpot.training.progress import Line, Progress
@@ -52,37 +51,6 @@ class HasState(Protocol):
     def state_dict(self) -> Mapping[str, Any]: ...
 
     def load_state_dict(self, state_dict: Any) -> Any: ...
-
-
-@dataclass
-class Outcome:
-    """What a training did: how, why so, how fast, and the mean of each metric over every `log_every` steps."""
-
-    steps: int
-    seconds: float
-    mode: str
-    reason: str
-    history: list[dict[str, float]] = field(default_factory=list)
-    resumed_at: int | None = None
-    earlier: list[dict[str, Any]] = field(default_factory=list)  # up to which step which code trained, before this one
-
-    @property
-    def steps_per_second(self) -> float:
-        """Per second of wall time; what a stopped run had not kept yet and did again counts as time alone."""
-        return self.steps / max(self.seconds, 1e-9)
-
-    def facts(self) -> dict[str, Any]:
-        """What a record says of a training."""
-        return {
-            "steps": self.steps,
-            "seconds": round(self.seconds, 3),
-            "steps_per_second": round(self.steps_per_second, 1),
-            "mode": self.mode,
-            "reason": self.reason,
-            "resumed_at": self.resumed_at,
-            "earlier": self.earlier,
-            "history": self.history,
-        }
 
 
 class Engine:
@@ -156,8 +124,6 @@ class Engine:
 
     def run(self) -> Outcome:
         """Train to the end, from the last checkpoint if there is one."""
-        from dpot.training.together import train_together  # here, for it works on engines
-
         return train_together([self])[0]
 
     def discard(self) -> None:

@@ -9,8 +9,9 @@ from html.parser import HTMLParser
 
 import pytest
 
+from dpot.config import compose_config
 from dpot.errors import UsageError
-from dpot.launch import compose_config, run
+from dpot.launch import run
 from dpot.record import Record
 from dpot.reporting import charts, gather, markup, methods_page, sheet_page, site, store
 

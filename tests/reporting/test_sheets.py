@@ -9,8 +9,8 @@ import torch
 from PIL import Image
 
 from dpot import config
+from dpot.config import compose_config
 from dpot.errors import DataError
-from dpot.launch import compose_config
 from dpot.privacy.accountants import ACCOUNTANTS, Pricing
 from dpot.privacy.events import Adjacency, Gaussian, PoissonSampled, SelfComposed
 from dpot.record import Record

@@ -6,8 +6,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from dpot.config import compose_config
 from dpot.errors import DataError, UsageError
-from dpot.launch import compose_config, run
+from dpot.launch import run
 from dpot.privacy.noise import NoiseSource
 from dpot.reporting import store
 from dpot.tasks import adapt

@@ -4,7 +4,8 @@ import json
 
 import pytest
 
-from dpot.launch import compose_config, run
+from dpot.config import compose_config
+from dpot.launch import run
 from dpot.methods.generate import dp_merf, dp_sinkhorn
 
 SMALL = ["task=audit", "task.canaries=200", "task.guesses=100", "task.replays=3", "privacy.epsilon=2", "device=cpu"]

@@ -9,8 +9,9 @@ import torch
 
 from dpot.claims import dp_sinkhorn, dp_swd
 from dpot.claims.base import Verdict
+from dpot.config import compose_config
 from dpot.errors import UsageError
-from dpot.launch import compose_config, run
+from dpot.launch import run
 from dpot.tasks.claims import collected
 
 # what is known from elsewhere (closed forms, other accountants, the papers' own tables)

@@ -4,8 +4,9 @@ import json
 
 import pytest
 
+from dpot.config import compose_config
 from dpot.errors import PrivacyError, UsageError
-from dpot.launch import compose_config, run
+from dpot.launch import run
 from dpot.reporting import published, sheets
 
 SMALL = ["task=classify", "dataset=digits", "profile=smoke", "device=cpu", "profile.steps=6", "profile.records=240"]

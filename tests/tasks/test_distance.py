@@ -6,8 +6,9 @@ from pathlib import Path
 import pytest
 import torch
 
+from dpot.config import compose_config
 from dpot.errors import UsageError
-from dpot.launch import compose_config, run
+from dpot.launch import run
 from dpot.reporting import published, sheets
 from dpot.reporting.compare import verdict
 from dpot.tasks.clouds import Side

@@ -7,8 +7,9 @@ import numpy as np
 import pytest
 
 from dpot import config
+from dpot.config import compose_config
 from dpot.errors import UsageError
-from dpot.launch import compose_config, run
+from dpot.launch import run
 from dpot.privacy.noise import NoiseSource
 from dpot.tasks import generate as generate_module
 

@@ -11,8 +11,9 @@ import time
 import pytest
 
 from dpot import config
+from dpot.config import compose_config
 from dpot.errors import UsageError
-from dpot.launch import compose_config, run
+from dpot.launch import run
 from dpot.record import Run
 from dpot.reporting import sheets
 from dpot.tasks import reproduce

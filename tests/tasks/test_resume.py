@@ -11,9 +11,9 @@ import pytest
 import torch
 
 from dpot import config
+from dpot.config import compose_config
 from dpot.evaluation.downstream import Downstream
 from dpot.evaluation.stepping import side_by_side
-from dpot.launch import compose_config
 from dpot.record import name_of_code
 from dpot.tasks.generate import Generate
 from dpot.tasks.marks import Marks

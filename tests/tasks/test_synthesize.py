@@ -12,8 +12,9 @@ import pytest
 from PIL import Image
 
 from dpot import Synthesizer
+from dpot.config import compose_config
 from dpot.errors import DpotError, UsageError
-from dpot.launch import compose_config, run
+from dpot.launch import run
 
 SMALL = ["task=synthesize", "profile=smoke", "profile.steps=4", "device=cpu", "loss.rounds=1", "generator.width=4"]
 SMALL += ["privacy.epsilon=10", "classifier.kinds=[logreg]"]

@@ -15,8 +15,9 @@ import pytest
 from PIL import Image
 
 from dpot import Synthesizer
+from dpot.config import compose_config
 from dpot.errors import DpotError
-from dpot.launch import compose_config, explain, run
+from dpot.launch import explain, run
 from dpot.models import generator
 from dpot.privacy.statement import Statement
 

@@ -4,7 +4,8 @@ import json
 
 import pytest
 
-from dpot.launch import compose_config, run
+from dpot.config import compose_config
+from dpot.launch import run
 from dpot.reporting import sheets
 
 

@@ -18,7 +18,8 @@ import torch
 sys.path.insert(0, str(Path(__file__).parent))
 from toy import Toy, differing
 
-from dpot.training import capture, together, train_together
+from dpot.training import capture, train_together
+from dpot.training.capture import choose  # as it is when nothing is imitated
 from dpot.training.engine import Engine
 from dpot.training.schedules import Constant
 
@@ -83,7 +84,7 @@ def imitation(monkeypatch: pytest.MonkeyPatch) -> list[Graph]:
         "set_sync_debug_mode": lambda mode: None,
     }.items():
         monkeypatch.setattr(torch.cuda, name, value)
-    monkeypatch.setattr(together, "choose", choose)
+    monkeypatch.setattr(capture, "choose", choose)
     return captured
 
 
@@ -109,7 +110,7 @@ def test_warm_up_and_capture_leave_no_trace(
     # The same trainings by plain calls, outside the loop under test.
     for toy, seed in zip(toys, range(2), strict=True):
         plain = Toy(seed, steps=40 + 10 * seed, **rates)
-        runner = capture.choose("eager", [plain.engine])
+        runner = choose("eager", [plain.engine])
         while plain.engine.step < plain.engine.steps:
             n = plain.engine.room()
             plain.engine.open(n)
