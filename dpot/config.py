@@ -40,7 +40,7 @@ COMPONENT_PACKAGES = (
 GROUPS = ("task", "dataset", "generator", "loss", "privacy", "classifier", "tracker", "profile")
 # What Hydra itself instantiates (launcher, sweeper, callbacks), before any task runs.
 HYDRA_PACKAGES = ("hydra._internal.", "hydra.core.", "hydra_plugins.")
-HYDRA_CALLBACK = "dpot.launch.SweepWatch"
+HYDRA_CALLBACK = "dpot.sweeps.SweepWatch"
 
 
 def root_settings(

@@ -3,14 +3,13 @@
 Config → checks → task → answer. The answer goes to stdout (as text, or as one JSON document with
 `output=json`); everything else goes to stderr. Exit code 0: done; 1: the run failed; 2: the command or
 the configuration asks for something impossible. `dpot -m` sweeps: every job runs, failures are named
-with their overrides, and the exit code says whether there were any.
+with their overrides, one table shows them all, and the exit code says whether any failed.
 """
 
 from __future__ import annotations
 
 import contextlib
 import errno
-import json
 import os
 import re
 import signal
@@ -27,30 +26,19 @@ from hydra.core.global_hydra import GlobalHydra
 from hydra.core.hydra_config import HydraConfig
 from hydra.core.override_parser.overrides_parser import OverridesParser
 from hydra.errors import HydraException, MissingConfigException
-from hydra.experimental.callback import Callback
 from hydra.types import RunMode
 from omegaconf import DictConfig, OmegaConf
 from omegaconf.errors import OmegaConfBaseException
 from rich.console import Console
 
-from dpot import config
+from dpot import config, sweeps
 from dpot.config import compose_config
 from dpot.errors import DpotError, UsageError
-from dpot.tasks.base import Answer, Task
+from dpot.tasks.base import Answer, Task, dump
 
 # Before torch is imported: its forward and backward passes have a thread pool each, and two pools that spin while they
 # wait make a small training step twice as slow as one thread alone.
 os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
-
-
-class SweepWatch(Callback):
-    """Remembers where the jobs of a sweep write, so that the launcher can gather their answers."""
-
-    directory: Path | None = None
-
-    def on_multirun_start(self, config: DictConfig, **kwargs: Any) -> None:
-        """Called by Hydra once, in the launching process."""
-        SweepWatch.directory = Path(config.hydra.sweep.dir)
 
 
 class Outcome:
@@ -76,7 +64,7 @@ def main() -> None:
         if not passive:
             _check_composed(overrides, flags)
         hydra.main(version_base="1.3", config_path=str(config.CONF_DIR), config_name="config")(job)()
-        sys.exit(_finish_sweep(_is_json(overrides)) if flags.multirun else Outcome.exit_code)
+        sys.exit(sweeps.finish(as_json="output=json" in overrides) if flags.multirun else Outcome.exit_code)
     except KeyboardInterrupt:
         if debug:
             traceback.print_exc()
@@ -106,12 +94,12 @@ def job(cfg: DictConfig) -> None:
         Outcome.exit_code = _exit_code(error)
         line = explain(error)
         if place:
-            _leave(place, {"overrides": overrides, "error": line, "exit_code": Outcome.exit_code})
+            sweeps.leave(place, {"overrides": overrides, "error": line, "exit_code": Outcome.exit_code})
             line = f"job {settings.job.num} ({' '.join(overrides)}) failed: {line}"
         print(f"dpot: {line}", file=sys.stderr)
         return
     if place:
-        _leave(place, {"overrides": overrides, "answer": answer.data, "exit_code": answer.exit_code})
+        sweeps.leave(place, {"overrides": overrides, "answer": answer.data, "exit_code": answer.exit_code})
     Outcome.exit_code = answer.exit_code
     try:
         if cfg.output == "text":
@@ -133,21 +121,6 @@ def run(cfg: DictConfig) -> Answer:
     task: Task = config.instantiate(cfg.task, "task")
     with suited_convolutions():
         return task.run(cfg)
-
-
-def dump(data: Any) -> str:
-    """One JSON document; non-finite numbers become null, for JSON has no word for them."""
-    return json.dumps(_finite(data), indent=2, sort_keys=False, default=str)
-
-
-def _finite(data: Any) -> Any:
-    if isinstance(data, dict):
-        return {str(k): _finite(v) for k, v in data.items()}
-    if isinstance(data, list | tuple):
-        return [_finite(v) for v in data]
-    if isinstance(data, float) and (data != data or data in (float("inf"), float("-inf"))):
-        return None
-    return data
 
 
 def explain(error: BaseException) -> str:
@@ -228,10 +201,6 @@ def _check_composed(overrides: Sequence[str], flags: Any) -> None:
         config.check(cfg)
 
 
-def _is_json(overrides: Sequence[str]) -> bool:
-    return "output=json" in overrides
-
-
 @contextlib.contextmanager
 def _stdout_to_stderr(active: bool) -> Iterator[None]:
     """Keep stdout for the one JSON document: prints of libraries and child processes go to stderr."""
@@ -247,24 +216,3 @@ def _stdout_to_stderr(active: bool) -> Iterator[None]:
     finally:
         os.dup2(kept, 1)
         os.close(kept)
-
-
-def _leave(place: Path, outcome: dict[str, Any]) -> None:
-    from dpot.record import write_atomically
-
-    place.mkdir(parents=True, exist_ok=True)
-    write_atomically(place / "job.json", dump(outcome))
-
-
-def _finish_sweep(as_json: bool) -> int:
-    """Gather what the jobs left, say which failed, and give the exit code of the sweep."""
-    if SweepWatch.directory is None:
-        return 0
-    files = [f for f in SweepWatch.directory.glob("*/job.json") if f.parent.name.isdigit()]
-    jobs = [json.loads(f.read_text()) for f in sorted(files, key=lambda f: int(f.parent.name))]
-    failed = [j for j in jobs if "error" in j]
-    if as_json:
-        print(dump({"jobs": jobs}))
-    if failed:
-        print(f"dpot: {len(failed)} of {len(jobs)} jobs failed", file=sys.stderr)
-    return max((int(j["exit_code"]) for j in jobs), default=0)

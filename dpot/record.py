@@ -11,10 +11,12 @@ import json
 import logging
 import os
 import platform
+import shutil
 import subprocess
 import sys
 import tempfile
 import time
+from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
 from importlib import metadata
 from pathlib import Path
@@ -77,6 +79,16 @@ class Record:
             raise DataError(f"{path}: not a record ({type(error).__name__}); remove it and run again") from None
 
 
+def numbers(metrics: Mapping[str, Any]) -> dict[str, float]:
+    """The metrics that are one number each; the mean of those that were measured several times."""
+    single = {name: value.get("mean") if isinstance(value, Mapping) else value for name, value in metrics.items()}
+    return {
+        name: float(value)
+        for name, value in single.items()
+        if isinstance(value, int | float) and not isinstance(value, bool)
+    }
+
+
 def write_atomically(path: Path, content: str | bytes) -> None:
     """Write to a temporary file beside the target, flush it to the disk, rename it into place."""
     path.parent.mkdir(parents=True, exist_ok=True)
@@ -122,10 +134,16 @@ class Run:
 
     def forget(self) -> None:
         """Begin anew: no record, no kept release, no checkpoint."""
-        releases = self.directory.glob("release-*.safetensors")
-        kept = (path for path in self.checkpoints.rglob("*") if not path.is_dir())  # parts have folders of their own
-        for path in (self.directory / RECORD, *releases, *kept):
+        for path in (self.directory / RECORD, *self.directory.glob("release-*.safetensors")):
             path.unlink(missing_ok=True)
+        self.discard()
+
+    def discard(self) -> None:
+        """Delete the checkpoints: they hold the states of noise generators, and must not outlive the record."""
+        for folder, _, files in os.walk(self.checkpoints):  # parts of a training have folders of their own
+            for name in files:
+                Path(folder, name).unlink(missing_ok=True)
+        shutil.rmtree(self.checkpoints, ignore_errors=True)  # of folders alone now
 
     def __exit__(self, *_: object) -> None:
         with contextlib.suppress(OSError):  # nothing came of it: nothing is left
@@ -136,7 +154,7 @@ class Run:
 
     @property
     def checkpoints(self) -> Path:
-        """Where the training engine keeps its checkpoints."""
+        """Where all lies that an unfinished run needs to go on, and a finished one must not keep."""
         return self.directory / "checkpoints"
 
     @property
@@ -148,7 +166,8 @@ class Run:
         """The record of this very configuration, if there is one.
 
         It is used again by default: to run a private mechanism a second time on the same data would
-        spend the budget a second time. `rerun=true` does so on request.
+        spend the budget a second time. `rerun=true` does so on request. Checkpoints beside it are those of a run that
+        was killed right after its record was written: they go now.
         """
         if not (self.directory / RECORD).exists():
             return None
@@ -157,6 +176,7 @@ class Run:
             log.warning("the record of this configuration has another %s: it is run again", ", ".join(other))
             self.forget()
             return None
+        self.discard()
         return record
 
     def finish(

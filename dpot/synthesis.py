@@ -128,7 +128,6 @@ class Synthesizer(BaseEstimator):
         self.outcome_ = method.fit(task)
         assert method.release is not None
         statement = task.statement()
-        self.ledger_, self.noise_record_, self.engines_ = task.ledger, task.noise.record(), task.engines
         extra = {"coding": coding.to_dict(), "class_names": list(classes)}
         release = replace(method.release, extra=extra, statement=statement.to_dict())
         return self._take(release, task.generator)

@@ -24,9 +24,10 @@ from torch import Tensor
 
 from dpot import config
 from dpot.config import CONF_DIR, compose_config
+from dpot.data.base import facts
 from dpot.record import provenance, write_atomically
 from dpot.reporting import published
-from dpot.tasks.clouds import facts, two_sides
+from dpot.tasks.clouds import two_sides
 from dpot.transport.geodesic import measure, wasserstein
 from dpot.transport.otdd import augmented
 

@@ -131,6 +131,11 @@ class Pair:
             )
 
     @property
+    def checksum(self) -> str:
+        """Of both sides."""
+        return f"{self.source.checksum} {self.target.checksum}"
+
+    @property
     def note(self) -> str:
         """What must stand beside every number made with the pair."""
         notes = [f"{d.name}: {d.note}" for d in (self.source, self.target) if d.note]
@@ -185,6 +190,11 @@ class Source(ABC):
     def fetch(self, data_root: str | Path | None = None) -> list[Path]:
         """Download what is missing and can be downloaded; gives the new files."""
         raise UsageError(f"{self.name}: there is nothing to fetch")
+
+
+def facts(data: Dataset | Pair) -> dict[str, Any]:
+    """What a record says of the data."""
+    return {"name": data.name, "checksum": data.checksum, "note": data.note, "comparable": data.comparable}
 
 
 def unit_range(x: torch.Tensor) -> torch.Tensor:

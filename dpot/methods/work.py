@@ -6,6 +6,7 @@ import hashlib
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import ClassVar
 
 import torch
 from safetensors import safe_open
@@ -25,6 +26,14 @@ from dpot.training.ema import EMA
 from dpot.training.engine import Engine
 from dpot.training.progress import Progress
 from dpot.training.schedules import Schedule
+
+
+class Loss:
+    """What every method says of itself, so that what does not fit is refused before any data are read."""
+
+    tasks: ClassVar[tuple[str, ...]] = ()  # those it is for, as in task=
+    private: ClassVar[bool] = True
+    keeps_epsilon: ClassVar[bool] = True  # False: a private method that has no (ε, δ) guarantee to keep
 
 
 @dataclass(kw_only=True)

@@ -20,7 +20,7 @@ from torch import Tensor
 from dpot import config
 from dpot.attacks import denoising, geodesic, inversion
 from dpot.attacks.scores import recovery
-from dpot.data.base import Dataset
+from dpot.data.base import Dataset, facts
 from dpot.errors import UsageError
 from dpot.methods.distance.fed_wad import FedWad
 from dpot.methods.distance.parties import SERVER, Distance, Estimate
@@ -31,7 +31,7 @@ from dpot.ranges import Count, Positive
 from dpot.record import Run, write_atomically
 from dpot.reporting.plots import strips
 from dpot.tasks.base import Answer, Task
-from dpot.tasks.clouds import Side, facts, loaded, points_allowed, two_sides
+from dpot.tasks.clouds import Side, loaded, points_allowed, two_sides
 from dpot.transport.exact import Measure
 from dpot.transport.geodesic import measure
 

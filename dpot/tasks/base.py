@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
@@ -30,3 +31,18 @@ class Task(ABC):
     def run_together(self, cfgs: Sequence[DictConfig]) -> list[Answer]:
         """Several runs of this task (seeds, rows of a table); a task that can train them side by side does so."""
         return [self.run(cfg) for cfg in cfgs]
+
+
+def dump(data: Any) -> str:
+    """One JSON document; non-finite numbers become null, for JSON has no word for them."""
+    return json.dumps(_finite(data), indent=2, sort_keys=False, default=str)
+
+
+def _finite(data: Any) -> Any:
+    if isinstance(data, dict):
+        return {str(k): _finite(v) for k, v in data.items()}
+    if isinstance(data, list | tuple):
+        return [_finite(v) for v in data]
+    if isinstance(data, float) and (data != data or data in (float("inf"), float("-inf"))):
+        return None
+    return data

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Callable
-from pathlib import Path
+from dataclasses import dataclass, field
 from typing import Any
 
 import torch
-from omegaconf import DictConfig, OmegaConf
+from omegaconf import DictConfig
 from rich.console import Console
 from rich.table import Table
 from torch import Tensor, nn
@@ -16,29 +15,32 @@ from torch import Tensor, nn
 from dpot import config
 from dpot.data.base import Dataset, unit_range
 from dpot.errors import UsageError
-from dpot.methods.classify.base import Budgets, Classification, Trainer
+from dpot.methods.classify.base import Budgets, Classification
 from dpot.methods.work import statement_of
 from dpot.models.wdp_cnn import WdpNetwork
-from dpot.privacy.budget import Budget
-from dpot.privacy.ledger import Ledger
-from dpot.privacy.noise import NoiseSource
-from dpot.privacy.statement import Statement
 from dpot.privacy.wdp.budget import BayesianBudget, Beside, WassersteinBudget
 from dpot.privacy.wdp.formulas import attack_success, floor
 from dpot.profiles import Profile
 from dpot.ranges import Count, NonNegative, Positive
-from dpot.record import Record, Run, write_atomically
-from dpot.tasks.base import Answer, Task
-from dpot.trackers import Tracker
-from dpot.training.engine import Outcome
-from dpot.training.progress import Progress
+from dpot.record import Record
+from dpot.tasks.training import Findings, Training, TrainingTask, show_headline
+from dpot.training.capture import Outcome
 
-log = logging.getLogger("dpot")
 TEST_CHUNK = 2000
 
 
-class Classify(Task):
+@dataclass
+class ClassifierTraining(Training):
+    """With the network and the accuracy after each epoch."""
+
+    problem: Classification = field(init=False)
+
+
+class Classify(TrainingTask[ClassifierTraining]):
     """Data, method, network, budget → test accuracy, budgets, a statement. The sizes are those of WDP's Table 2."""
+
+    name = "classify"
+    training = ClassifierTraining
 
     def __init__(
         self,
@@ -52,32 +54,18 @@ class Classify(Task):
         self.noise_multiplier = noise_multiplier
         self.network: WdpNetwork = network or WdpNetwork()
 
-    def run(self, cfg: DictConfig) -> Answer:
-        """Train and test, or give the record of this configuration if there is one."""
-        profile: Profile = config.instantiate(cfg.profile, "profile")
-        data = _images(config.instantiate(cfg.dataset, "dataset").load(cfg.data_root), profile)
-        with Run(cfg) as run:
-            record = run.finished()
-            if record is not None and record.provenance["data"]["checksum"] != data.checksum:
-                log.warning("the data have changed since this configuration was run: it is run again")
-                run.forget()
-                record = None
-            if record is not None:
-                log.info("on record already: %s (rerun=true runs it again)", run.directory)
-            else:
-                record = self._train(cfg, run, profile, data)
-            return _answer(record, run.directory)
+    def load(self, cfg: DictConfig, profile: Profile) -> Dataset:
+        """Images with labels."""
+        data = config.instantiate(cfg.dataset, "dataset").load(cfg.data_root)
+        if not isinstance(data, Dataset) or data.kind != "images" or data.train.y is None or data.test.y is None:
+            raise UsageError(f"dataset={data.name}: task=classify needs images with labels")
+        return data.limited(profile.records) if profile.records else data
 
-    def _train(self, cfg: DictConfig, run: Run, profile: Profile, data: Dataset) -> Record:
-        budget: Budget = config.instantiate(cfg.privacy, "privacy")
-        trainer = config.instantiate(cfg.loss, "loss")
-        tracker: Tracker = config.instantiate(cfg.tracker, "tracker")
-        _check_together(trainer, budget)
-        device = torch.device(cfg.device if cfg.device != "cuda" else "cuda:0")
-        torch.manual_seed(cfg.seed)
-        network = self.network.build(data.shape, data.classes, trainer.norm).to(device)
-        assert data.train.y is not None
-        problem = Classification(
+    def build(self, one: ClassifierTraining) -> None:
+        """The network and its engine."""
+        data, device = one.data, one.device
+        network = self.network.build(data.shape, data.classes, one.method.norm).to(device)
+        one.problem = Classification(
             images=unit_range(data.train.x).clamp(0, 1).to(device),
             labels=data.train.y.to(device),
             network=network,
@@ -87,40 +75,40 @@ class Classify(Task):
             epochs=self.epochs,
             learning_rate=self.learning_rate,
             noise_multiplier=self.noise_multiplier,
-            budget=budget,
-            ledger=Ledger.of(budget),
-            noise=NoiseSource(device=device),
-            random=torch.Generator(device).manual_seed(cfg.seed),
-            max_steps=profile.steps,
-            checkpoints=run.checkpoints,
-            fingerprint=f"{run.fingerprint} {data.checksum}",
-            progress=Progress("auto"),
-            name=f"{data.name} {cfg.loss._target_.rpartition('.')[2]} seed {cfg.seed}",
+            **one.means(),
         )
-        plain: Any = OmegaConf.to_container(cfg, resolve=True)
-        tracker.start(run.directory, plain)
-        engine = trainer.prepare(problem)
-        outcome = engine.run()
+        one.engine = one.method.prepare(one.problem)
+
+    def judge(self, one: ClassifierTraining) -> Findings:
+        """The test accuracy and every budget, after each epoch and at the end."""
+        problem = one.problem
+        assert one.engine is not None
         accuracies = problem.log.accuracies | {problem.steps: problem.accuracy()}
-        budgets = trainer.budgets(problem, list(accuracies))
-        metrics = _metrics(problem, accuracies, budgets, outcome)
-        for epoch in metrics["epochs"]:
-            tracker.log(epoch["step"], {name: value for name, value in epoch.items() if name != "step"})
-        for what in (*data.taken, "the test accuracy after each epoch, if it decided when to stop"):
+        budgets: Budgets = one.method.budgets(problem, list(accuracies))
+        metrics = _metrics(problem, accuracies, budgets, one.outcomes["training"])
+        for what in (*one.data.taken, "the test accuracy after each epoch, if it decided when to stop"):
             problem.ledger.note_uncovered(what)
-        statement = statement_of(problem.ledger, problem.noise, [engine])
-        files = _write_files(run.directory, statement, budgets)
-        tracker.finish({"accuracy": metrics["accuracy"]})
-        facts = {
-            "name": data.name,
-            "checksum": data.checksum,
-            "note": data.note,
-            "comparable": data.comparable,
-            "records": len(data.train),
-        }
-        record = run.finish(metrics, statement.to_dict() | {"headline": statement.headline()}, facts, files)
-        engine.discard()  # checkpoints hold the state of the noise generator
-        return record
+        lines = [f"- {budget}" for budget in budgets.final]
+        return Findings(
+            metrics,
+            statement_of(problem.ledger, problem.noise, [one.engine]),
+            len(one.data.train),
+            appendix="\n".join(["", "## Other budgets, which are no ε", "", *lines, ""]) if lines else "",
+            history=metrics["epochs"],
+        )
+
+    def show(self, console: Console, record: Record) -> None:
+        """Accuracy and budgets of every epoch."""
+        facts = record.provenance["data"]
+        title = f"{facts['name']}{f' ({note})' if (note := facts['note']) else ''}, seed {record.provenance['seed']}"
+        names = [name for name in record.metrics["epochs"][-1] if name != "step"]
+        table = Table(*names, title=title, title_justify="left")
+        for epoch in record.metrics["epochs"]:
+            table.add_row(*(f"{epoch[name]:.4g}" for name in names))
+        console.print(table)
+        for budget in record.metrics["budgets"]:
+            console.print(_words(budget), highlight=False)
+        show_headline(console, record)
 
 
 def _metrics(
@@ -167,48 +155,6 @@ def _accuracy(network: nn.Module, data: Dataset, device: torch.device) -> Callab
         return 100 * int(torch.stack(hits).sum()) / len(labels)
 
     return measure
-
-
-def _images(data: Any, profile: Profile) -> Dataset:
-    if not isinstance(data, Dataset) or data.kind != "images" or data.train.y is None or data.test.y is None:
-        raise UsageError(f"dataset={data.name}: task=classify needs images with labels")
-    return data.limited(profile.records) if profile.records else data
-
-
-def _check_together(trainer: Any, budget: Budget) -> None:
-    if not isinstance(trainer, Trainer):
-        raise UsageError("loss: task=classify trains with loss=sgd, dp_sgd or wdp_sgd")
-    if not trainer.private and budget.epsilon is not None:
-        raise UsageError("privacy: this training adds no noise, so no budget holds for it: use privacy=none")
-    if trainer.private and budget.mode == "sound" and budget.epsilon is None:
-        raise UsageError("privacy.epsilon: this training is private and needs a budget, for instance privacy=eps1")
-
-
-def _write_files(directory: Path, statement: Statement, budgets: Budgets) -> dict[str, str]:
-    lines = [f"- {budget}" for budget in budgets.final]
-    section = "\n".join(["", "## Other budgets, which are no ε", "", *lines, ""]) if lines else ""
-    write_atomically(directory / "privacy.md", statement.to_markdown() + section)
-    write_atomically(directory / "privacy.html", statement.to_html())
-    return {"statement": "privacy.md", "statement_page": "privacy.html"}
-
-
-def _answer(record: Record, directory: Path) -> Answer:
-    data = record.answer(directory)
-
-    def show(console: Console) -> None:
-        facts = record.provenance["data"]
-        title = f"{facts['name']}{f' ({note})' if (note := facts['note']) else ''}, seed {record.provenance['seed']}"
-        names = [name for name in record.metrics["epochs"][-1] if name != "step"]
-        table = Table(*names, title=title, title_justify="left")
-        for epoch in record.metrics["epochs"]:
-            table.add_row(*(f"{epoch[name]:.4g}" for name in names))
-        console.print(table)
-        for budget in record.metrics["budgets"]:
-            console.print(_words(budget), highlight=False)
-        console.print(f"privacy: {record.privacy.get('headline', '')}", highlight=False)
-        console.print(f"kept in {directory}", highlight=False)
-
-    return Answer(data, show)
 
 
 def _words(budget: dict[str, Any]) -> str:

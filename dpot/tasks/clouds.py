@@ -76,11 +76,3 @@ def loaded(cfg: DictConfig, profile: Profile) -> Any:
 def points_allowed(size: int, profile: Profile) -> int:
     """The size of a party, cut to the profile."""
     return min(size, MOST_POINTS.get(profile.name, size))
-
-
-def facts(data: Any) -> dict[str, Any]:
-    """What a record says of the data."""
-    if isinstance(data, Pair):
-        checksum = f"{data.source.checksum} {data.target.checksum}"
-        return {"name": data.name, "checksum": checksum, "note": data.note, "comparable": data.comparable}
-    return {"name": data.name, "checksum": data.checksum, "note": data.note, "comparable": data.comparable}

@@ -6,7 +6,6 @@ dpot task=distance dataset=mnist loss=sketch privacy=eps1 task.size=5000
 
 from __future__ import annotations
 
-import logging
 import math
 import statistics
 import time
@@ -27,24 +26,24 @@ from dpot.methods.distance.sketch import SketchDistance
 from dpot.privacy.budget import Budget
 from dpot.profiles import Profile
 from dpot.ranges import Count, Positive
-from dpot.record import Record, Run, write_atomically
-from dpot.tasks.base import Answer, Task
-from dpot.tasks.clouds import Side, facts, loaded, points_allowed, two_sides
+from dpot.record import Record
+from dpot.tasks.clouds import Side, loaded, points_allowed, two_sides
+from dpot.tasks.training import Findings, Training, TrainingTask, show_headline
 from dpot.transport.exact import exact_plan
 from dpot.transport.otdd import Statistics
 
-log = logging.getLogger("dpot")
 MOST_DIRECT = 2000  # points; exact transport of more takes minutes, and a sketch does not need it
-METHODS = "direct_wad, fed_wad, triangle_wad, sketch_distance, noisy_records"
 
 
-class Distance(Task):
+class Distance(TrainingTask[Training]):
     """Data → two parties → a protocol → distance, bracket, messages, statement.
 
     noise_rows and noise_std make noisy copies of the first party's data (rows replaced by noise) and measure these too:
     the sets D1, D2 of TriangleWad's Table 1. noise_scale multiplies all noise_std: what is printed there fits less
     noise than is stated (docs/private_distances.md). draws repeats everything with other records.
     """
+
+    name = "distance"
 
     def __init__(
         self,
@@ -61,33 +60,18 @@ class Distance(Task):
         self.size, self.second_size, self.statistics, self.draws = size, second_size, statistics, draws
         self.noise = [(rows, noise_scale * std) for rows, std in zip(noise_rows, noise_std, strict=True)]
 
-    def run(self, cfg: DictConfig) -> Answer:
-        """Measure, or give the record of this configuration if there is one."""
-        profile: Profile = config.instantiate(cfg.profile, "profile")
-        method = config.instantiate(cfg.loss, "loss")
-        if not isinstance(method, Method):
-            raise UsageError(f"loss: {type(method).__name__} is no distance between parties; choose from {METHODS}")
-        budget: Budget = config.instantiate(cfg.privacy, "privacy")
-        if method.private and budget.epsilon is None:
-            raise UsageError("privacy.epsilon: this method keeps an ε and needs a budget: privacy=eps1 or eps10")
-        if not method.private and budget.epsilon is not None:
-            raise UsageError("privacy: this method adds no accounted noise, no ε holds for it: use privacy=none")
-        if method.private:
+    def check(self, cfg: DictConfig) -> None:
+        """And a private method releases single records, once."""
+        super().check(cfg)
+        if config.locate(str(cfg.loss._target_), "loss").private:  # type: ignore[attr-defined]
             self._check_one_release_of_single_records()
-        data = loaded(cfg, profile)
-        with Run(cfg) as run:
-            record = run.finished()
-            if record is not None and record.provenance["data"]["checksum"] != facts(data)["checksum"]:
-                log.warning("the data have changed since this configuration was run: it is run again")
-                run.forget()
-                record = None
-            if record is None:
-                record = self._measure(cfg, run, profile, data, method, budget)
-            else:
-                log.info("on record already: %s (rerun=true runs it again)", run.directory)
-            answer = {key: getattr(record, key) for key in ("config", "metrics", "privacy", "provenance")}
-            answer["files"] = {name: str(run.directory / file) for name, file in record.files.items()}
-            return Answer(answer, lambda console: _show(console, record))
+
+    def load(self, cfg: DictConfig, profile: Profile) -> Any:
+        """A data set or a pair."""
+        return loaded(cfg, profile)
+
+    def build(self, one: Training) -> None:
+        """Nothing is trained."""
 
     def _check_one_release_of_single_records(self) -> None:
         """What the ε of a private method rests on."""
@@ -102,9 +86,9 @@ class Distance(Task):
                 "leave them out"
             )
 
-    def _measure(
-        self, cfg: DictConfig, run: Run, profile: Profile, data: Any, method: Method, budget: Budget
-    ) -> Record:
+    def judge(self, one: Training) -> Findings:
+        """The distance by the method and the direct one, on every set and draw."""
+        cfg, profile, method, budget = one.cfg, one.profile, one.method, one.budget
         direct = DirectWad(getattr(method, "p", 2.0))
         exact_plan(torch.zeros(2, 1), torch.ones(2, 1))  # POT takes seconds to import: not in anybody's time
         draws = self.draws if profile.name == "paper" else 1
@@ -114,7 +98,7 @@ class Distance(Task):
         for draw in range(draws):
             random = torch.Generator().manual_seed(1000 * cfg.seed + draw)
             size, other = (points_allowed(s, profile) for s in (self.size, self.second_size or self.size))
-            first, second = two_sides(data, size, other, random)
+            first, second = two_sides(one.data, size, other, random)
             spent = {"method": 0.0, "direct": 0.0}
             gaps = []
             for name, side in self._sets(first, random):
@@ -143,10 +127,29 @@ class Distance(Task):
             assert party.ledger is not None
             party.ledger.note_uncovered("the exact distance and the gap in this record: made without noise, as a judge")
         statements = [party.statement() for party in parties]
-        privacy = statements[0].to_dict() | {"headline": _headline(method, statements[0].headline())}
-        privacy["parties"] = {p.name: s.epsilon for p, s in zip(parties, statements, strict=True)}
-        write_atomically(run.directory / "privacy.md", statements[0].to_markdown())
-        return run.finish(metrics, privacy, facts(data) | {"records": len(first.x)}, {"statement": "privacy.md"})
+        privacy = {
+            "headline": _headline(method, statements[0].headline()),
+            "parties": {p.name: s.epsilon for p, s in zip(parties, statements, strict=True)},
+        }
+        return Findings(metrics, statements[0], len(first.x), privacy=privacy)
+
+    def show(self, console: Console, record: Record) -> None:
+        """Distances and bracket, and the last of the messages."""
+        title = f"{record.provenance['data']['name']}, {record.metrics['truth']}"
+        table = Table(title=title, title_justify="left")
+        table.add_column("what")
+        table.add_column("value", justify="right")
+        for name, value in record.metrics.items():
+            if isinstance(value, dict) and "mean" in value:
+                spread = f" ± {value['std']:.3f}" if value["std"] is not None else ""
+                table.add_row(name, f"{value['mean']:.3f}{spread}")
+        low, high, rate = (record.metrics[name] for name in ("low", "high", "rate"))
+        if low is not None:
+            table.add_row(f"bracket, rate {rate:g}", f"{low:.3f} – {high:.3f}")
+        console.print(table)
+        show_headline(console, record)
+        sent = record.metrics["messages"]
+        console.print(f"{len(sent)} messages, the last: {sent[-1]['what']} from {sent[-1]['from']}", highlight=False)
 
     def _sets(self, first: Side, random: torch.Generator) -> list[tuple[str, Side]]:
         noisy = [
@@ -171,21 +174,3 @@ def _headline(method: Method, sentence: str) -> str:
 def _spread(values: list[float]) -> dict[str, Any]:
     std = statistics.stdev(values) if len(values) > 1 else None
     return {"mean": statistics.fmean(values), "std": std, "draws": len(values)}
-
-
-def _show(console: Console, record: Record) -> None:
-    table = Table(title=f"{record.provenance['data']['name']}, {record.metrics['truth']}", title_justify="left")
-    table.add_column("what")
-    table.add_column("value", justify="right")
-    for name, value in record.metrics.items():
-        if isinstance(value, dict) and "mean" in value:
-            spread = f" ± {value['std']:.3f}" if value["std"] is not None else ""
-            table.add_row(name, f"{value['mean']:.3f}{spread}")
-    if record.metrics["low"] is not None:
-        table.add_row(
-            f"bracket, rate {record.metrics['rate']:g}", f"{record.metrics['low']:.3f} – {record.metrics['high']:.3f}"
-        )
-    console.print(table)
-    console.print(f"privacy: {record.privacy['headline']}", highlight=False)
-    sent = record.metrics["messages"]
-    console.print(f"{len(sent)} messages, the last: {sent[-1]['what']} from {sent[-1]['from']}", highlight=False)

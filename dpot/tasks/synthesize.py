@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import contextlib
 import io
 import json
-import logging
 import shutil
 import statistics
 import time
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal
 
@@ -25,21 +26,17 @@ from dpot.data.coding import SMALLEST_SIDE, Coding, ImageCoding, TableCoding, lo
 from dpot.data.folder import Folder
 from dpot.errors import DataError, UsageError
 from dpot.evaluation.downstream import Downstream
-from dpot.methods.sketch.method import Sketch
 from dpot.models.generator import Generator
-from dpot.privacy.budget import Budget
-from dpot.privacy.statement import Statement
 from dpot.profiles import Profile
 from dpot.ranges import Count
-from dpot.record import Record, Run, write_atomically
+from dpot.record import Record, numbers, write_atomically
 from dpot.reporting.figures import grid
 from dpot.synthesis import Synthesizer
-from dpot.tasks.base import Answer, Task
-from dpot.training.progress import Progress
+from dpot.tasks.training import Findings, Training, TrainingTask, show_headline
+from dpot.training.capture import Outcome
 from dpot.transport.directions import uniform_directions
 from dpot.transport.sliced import sliced_wasserstein
 
-log = logging.getLogger("dpot")
 Format = Literal["auto", "png", "npz", "csv"]
 UNCOVERED = (
     "the utility report: its scores were computed on {count} held-out records and printed without noise "
@@ -49,110 +46,100 @@ DIRECTIONS = 200
 LONGEST_NAME = 255  # bytes of a folder's name
 
 
-class Clock:
-    """How long each part of a run took."""
+@dataclass
+class Synthesis(Training):
+    """With the synthesizer, what it writes, and how long each part took."""
 
-    def __init__(self) -> None:
-        self.seconds: dict[str, float] = {}
-        self._began = time.perf_counter()
+    synthesizer: Synthesizer = field(init=False)
+    model: Generator | None = None
+    names: Sequence[str] = ()  # of the classes
+    written: str = ""  # the format
+    seconds: dict[str, float] = field(default_factory=dict)
 
-    def tick(self, part: str) -> None:
-        """All since the last tick was `part`."""
-        now = time.perf_counter()
-        self.seconds[part] = round(now - self._began, 2)
-        self._began = now
+    @contextlib.contextmanager
+    def timed(self, part: str) -> Iterator[None]:
+        """What is inside is `part` of the run."""
+        began = time.perf_counter()
+        yield
+        self.seconds[part] = round(time.perf_counter() - began, 2)
 
 
-class Synthesize(Task):
+class Synthesize(TrainingTask[Synthesis]):
     """Records, budget → synthetic records, labels, preview, release, statement, utility report."""
+
+    name = "synthesize"
+    training = Synthesis
 
     def __init__(self, count: Count | None = None, format: Format = "auto", utility: bool = True) -> None:
         self.count, self.format, self.utility = count, format, utility
 
-    def run(self, cfg: DictConfig) -> Answer:
-        """Synthesize, or give the record of this configuration if there is one."""
-        with Run(cfg) as run:
-            source: Source = config.instantiate(cfg.dataset, "dataset")
-            profile: Profile = config.instantiate(cfg.profile, "profile")
-            clock = Clock()
-            data = _usable(source.load(cfg.data_root), profile)
-            clock.tick("reading")
-            record = run.finished()
-            if record is not None and record.provenance["data"]["checksum"] != data.checksum:
-                log.warning("the data have changed since this configuration was run: it is run again")
-                run.forget()
-                record = None
-            if record is None:
-                record = self._synthesize(cfg, run, source, data, profile, clock)
-            else:
-                log.info("on record already: %s (rerun=true runs it again)", run.directory)
-            return _answer(record, run.directory)
+    def load(self, cfg: DictConfig, profile: Profile) -> Dataset:
+        """Images or a table."""
+        return _usable(config.instantiate(cfg.dataset, "dataset").load(cfg.data_root), profile)
 
-    def _synthesize(
-        self, cfg: DictConfig, run: Run, source: Source, data: Dataset, profile: Profile, clock: Clock
-    ) -> Record:
-        coding = _coding(data)
-        budget: Budget = config.instantiate(cfg.privacy, "privacy")
-        method = config.instantiate(cfg.loss, "loss")
-        downstream: Downstream = config.instantiate(cfg.classifier, "classifier")
-        if not isinstance(method, Sketch):
-            raise UsageError("loss: task=synthesize works with loss=sketch; the other losses run with task=generate")
-        written = self._format(source, data)
-        names = data.class_names or tuple(map(str, range(data.classes if data.train.y is not None else 0)))
-        _check_names(names, written)
-        torch.manual_seed(cfg.seed)
-        model: Generator | None = None
-        if isinstance(coding, ImageCoding):
-            model = config.instantiate(cfg.generator, "generator", classes=data.classes, shape=data.shape)
-        notes = list(data.taken)
-        if self.utility:
-            notes.append(UNCOVERED.format(count=len(data.test)))
-        synthesizer = Synthesizer(budget.epsilon or 0, budget.delta or 0, seed=cfg.seed, device=cfg.device)
-        synthesizer.fit_records(
-            _records(data.train),
-            _labels(data.train),
-            names,
-            coding,
-            generator=model,
-            budget=budget,
-            sketch=method,
-            notes=notes,
-            max_steps=profile.steps,
-            checkpoints=run.checkpoints,
-            fingerprint=f"{run.fingerprint} {data.checksum}",
-            progress=Progress("auto"),
-            name=f"{data.name} seed {cfg.seed}",
+    def build(self, one: Synthesis) -> None:
+        """The generator of images (a table has one of its own), and what could not be written is refused."""
+        data, cfg = one.data, one.cfg
+        one.seconds["reading"] = round(one.reading, 2)
+        one.written = self._format(config.instantiate(cfg.dataset, "dataset"), data)
+        one.names = data.class_names or tuple(map(str, range(data.classes if data.train.y is not None else 0)))
+        _check_names(one.names, one.written)
+        if isinstance(_coding(data), ImageCoding):
+            one.model = config.instantiate(cfg.generator, "generator", classes=data.classes, shape=data.shape)
+
+    def fit(self, one: Synthesis) -> Outcome:
+        """Release the sketch and fit the generator to it."""
+        budget, data = one.budget, one.data
+        notes = [*data.taken, *([UNCOVERED.format(count=len(data.test))] if self.utility else [])]
+        one.synthesizer = Synthesizer(
+            budget.epsilon or 0, budget.delta or 0, seed=one.cfg.seed, device=str(one.cfg.device)
         )
-        clock.tick("release and fits")
+        with one.timed("release and fits"):
+            one.synthesizer.fit_records(
+                _records(data.train),
+                _labels(data.train),
+                one.names,
+                _coding(data),
+                generator=one.model,
+                budget=budget,
+                sketch=one.method,
+                notes=notes,
+                **one.frame(),
+            )
+        return one.synthesizer.outcome_
+
+    def judge(self, one: Synthesis) -> Findings:
+        """The utility report, and everything that is handed out."""
+        synthesizer, data = one.synthesizer, one.data
         metrics: dict[str, Any] = {}
         if self.utility:
-            metrics |= _utility(synthesizer, downstream, data, profile, cfg.seed)
-            clock.tick("utility report")
-        outcome = synthesizer.outcome_
+            downstream: Downstream = config.instantiate(one.cfg.classifier, "classifier")
+            with one.timed("utility report"):
+                metrics |= _utility(synthesizer, downstream, data, one.profile, one.cfg.seed)
+        outcome = one.outcomes["training"].facts()
         metrics["classes"] = _class_facts(synthesizer)
-        metrics["training"] = {
-            "steps": outcome.steps,
-            "seconds": round(outcome.seconds, 3),
-            "mode": outcome.mode,
-            "resumed_at": outcome.resumed_at,
-        }
-        count = self.count or len(data.train)
-        label = str(getattr(source, "label", None) or "label")
-        files = _write(run.directory, synthesizer, data, written, count, metrics, label)
-        clock.tick("writing")
-        metrics["seconds"] = clock.seconds
-        facts = {
-            "name": data.name,
-            "checksum": data.checksum,
-            "note": data.note,
-            "comparable": data.comparable,
-            "records": len(data.train),
-        }
-        told = synthesizer.statement_
-        record = run.finish(metrics, told.to_dict() | {"headline": told.headline()}, facts, files)
-        for engine in synthesizer.engines_:
-            engine.discard()
-        return record
+        metrics["training"] = {key: outcome[key] for key in ("steps", "seconds", "mode", "resumed_at")}
+        with one.timed("writing"):
+            label = str(one.cfg.dataset.get("label") or "label")
+            files = _write(
+                one.run.directory, synthesizer, data, one.written, self.count or len(data.train), metrics, label
+            )
+        metrics["seconds"] = one.seconds
+        return Findings(metrics, synthesizer.statement_, len(data.train), files)
+
+    def show(self, console: Console, record: Record) -> None:
+        """The utility report, remarks on the release, and what the statement says in a sentence."""
+        scores = numbers(record.metrics)
+        if scores:
+            table = TextTable(title="on held-out real records (not covered by ε)", title_justify="left")
+            table.add_column("score")
+            table.add_column("value", justify="right")
+            for name, value in scores.items():
+                table.add_row(name, f"{value:.4g}")
+            console.print(table)
+        for remark in record.metrics["classes"]["remarks"]:
+            console.print(remark, highlight=False)
+        show_headline(console, record)
 
     def _format(self, source: Source, data: Dataset) -> str:
         table = data.kind != "images"
@@ -241,11 +228,11 @@ def _write(
     metrics: dict[str, Any],
     label: str,
 ) -> dict[str, str]:
-    records, numbers = synthesizer.draw(count)
-    values, labels = synthesizer.coding_.decode(records), synthesizer.named(numbers)
+    records, drawn = synthesizer.draw(count)
+    values, labels = synthesizer.coding_.decode(records), synthesizer.named(drawn)
     files = {"synthetic": _write_records(directory, written, values, labels, label)}
     if isinstance(synthesizer.coding_, ImageCoding):
-        preview = [records[numbers == label][:10] for label in range(data.classes)]
+        preview = [records[drawn == label][:10] for label in range(data.classes)]
         shown = torch.cat([torch.full((len(p),), i) for i, p in enumerate(preview)])
         write_atomically(directory / "samples.png", grid(torch.cat(preview).cpu(), shown, data.classes))
         files["samples"] = "samples.png"
@@ -253,18 +240,10 @@ def _write(
         assert isinstance(synthesizer.coding_, TableCoding)
         write_atomically(directory / "preview.csv", _csv(values[:20], None if labels is None else labels[:20], label))
         files["preview"] = "preview.csv"
-    statement: Statement = synthesizer.statement_
-    write_atomically(directory / "privacy.json", json.dumps(statement.to_dict(), indent=1) + "\n")
-    write_atomically(directory / "privacy.md", statement.to_markdown())
-    write_atomically(directory / "privacy.html", statement.to_html())
+    write_atomically(directory / "privacy.json", json.dumps(synthesizer.statement_.to_dict(), indent=1) + "\n")
     synthesizer.save(directory / "release.safetensors")
-    files |= {
-        "statement": "privacy.md",
-        "statement_page": "privacy.html",
-        "statement_data": "privacy.json",
-        "release": "release.safetensors",
-    }
-    if _flat(metrics):
+    files |= {"statement_data": "privacy.json", "release": "release.safetensors"}
+    if numbers(metrics):
         write_atomically(directory / "utility.md", _report(metrics, data))
         files["utility"] = "utility.md"
     return files
@@ -337,33 +316,9 @@ def _report(metrics: dict[str, Any], data: Dataset) -> str:
         "| score | value |",
         "|---|---|",
     ]
-    for name, value in _flat(metrics).items():
+    for name, value in numbers(metrics).items():
         lines.append(f"| {name} | {value:.4g} |")
     classes = metrics["classes"]
     lines += ["", f"Released class sizes (within ε; noise deviation {classes['deviation']} records):", ""]
     lines += [f"- {name}: {count}" for name, count in classes["noisy_counts"].items()]
     return "\n".join(lines + [f"- {remark}" for remark in classes["remarks"]]) + "\n"
-
-
-def _flat(metrics: dict[str, Any]) -> dict[str, float]:
-    scores = {name: value for name, value in metrics.items() if name not in ("training", "classes", "seconds")}
-    return {name: float(value["mean"] if isinstance(value, dict) else value) for name, value in scores.items()}
-
-
-def _answer(record: Record, directory: Path) -> Answer:
-    return Answer(record.answer(directory), lambda console: _show(console, record, directory))
-
-
-def _show(console: Console, record: Record, directory: Path) -> None:
-    scores = _flat(record.metrics)
-    if scores:
-        table = TextTable(title="on held-out real records (not covered by ε)", title_justify="left")
-        table.add_column("score")
-        table.add_column("value", justify="right")
-        for name, value in scores.items():
-            table.add_row(name, f"{value:.4g}")
-        console.print(table)
-    for remark in record.metrics["classes"]["remarks"]:
-        console.print(remark, highlight=False)
-    console.print(f"privacy: {record.privacy.get('headline', '')}", highlight=False)
-    console.print(f"kept in {directory}", highlight=False)

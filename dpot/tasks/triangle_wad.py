@@ -19,12 +19,12 @@ from rich.console import Console
 
 from dpot import config
 from dpot.config import CONF_DIR
-from dpot.data.base import Dataset, Documents
+from dpot.data.base import Dataset, Documents, facts
 from dpot.errors import DataError, UsageError
 from dpot.profiles import Profile
 from dpot.record import provenance, write_atomically
 from dpot.tasks.base import Answer, Task
-from dpot.tasks.clouds import MOST_POINTS, facts
+from dpot.tasks.clouds import MOST_POINTS
 
 SMALL = tuple(MOST_POINTS)
 

@@ -11,7 +11,7 @@ from dpot.errors import DataError, UsageError
 from dpot.launch import run
 from dpot.privacy.noise import NoiseSource
 from dpot.reporting import store
-from dpot.tasks import adapt
+from dpot.tasks import adapt, training
 
 METHODS = {
     "source_only": ["loss=source_only", "privacy=none"],
@@ -77,7 +77,7 @@ def losses(answer):
 
 @pytest.mark.parametrize("method", ["dann", "swd", "dp_dann", "dp_swd", "sketch"])
 def test_training_does_not_read_the_labels_of_the_target(office, tmp_path, monkeypatch, method):
-    monkeypatch.setattr(adapt, "NoiseSource", lambda device: NoiseSource(5, device))
+    monkeypatch.setattr(training, "NoiseSource", lambda device: NoiseSource(5, device))
     other = tmp_path / "other"
     (other / "office31").mkdir(parents=True)
     for domain in ("dslr", "webcam"):
@@ -92,7 +92,7 @@ def test_training_does_not_read_the_labels_of_the_target(office, tmp_path, monke
 
 @pytest.mark.parametrize("method", ["dann", "dp_swd"])
 def test_seeds_side_by_side_learn_what_each_learns_alone(office, tmp_path, monkeypatch, method):
-    monkeypatch.setattr(adapt, "NoiseSource", lambda device: NoiseSource(5, device))
+    monkeypatch.setattr(training, "NoiseSource", lambda device: NoiseSource(5, device))
     seeds = [[*METHODS[method], f"seed={seed}"] for seed in (0, 1)]
     together = adapt.Adapt().run_together([config(office, tmp_path / "together", *o) for o in seeds])
     alone = [adapt.Adapt().run(config(office, tmp_path / "alone", *o)) for o in seeds]
@@ -104,7 +104,7 @@ def test_seeds_side_by_side_learn_what_each_learns_alone(office, tmp_path, monke
 @pytest.mark.parametrize(
     ("overrides", "words"),
     [
-        (["loss=dp_swd", "privacy=eps10"], "adapt/dp_swd"),
+        (["loss=dp_merf", "privacy=eps10"], "adapt/dp_swd"),
         (["loss=dp_swd", "privacy=none"], "needs a budget"),
         (["loss=swd", "privacy=eps10"], "privacy=none"),
         (["loss=dp_swd_paper", "privacy=eps10"], "no proof covers"),

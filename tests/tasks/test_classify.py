@@ -57,7 +57,7 @@ def test_plain_sgd_learns(tmp_path):
         (["loss=wdp_sgd", "privacy=eps1"], PrivacyError, "privacy=wdp_paper"),
         (["loss=dp_sgd", "privacy=none"], UsageError, "needs a budget"),
         (["loss=sgd", "privacy=eps1"], UsageError, "privacy=none"),
-        (["loss=dp_swd", "privacy=eps1"], UsageError, "loss=sgd, dp_sgd or wdp_sgd"),
+        (["loss=dp_swd", "privacy=eps1"], UsageError, "classify/dp_sgd, classify/sgd, classify/wdp_sgd"),
         (["loss=wdp_sgd", "privacy=wdp_paper", "loss.left_out=2"], UsageError, "left_out"),
     ],
 )

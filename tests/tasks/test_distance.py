@@ -50,7 +50,7 @@ def test_a_private_distance_states_its_epsilon_and_bracket(answer):
 @pytest.mark.parametrize(
     ("arguments", "words"),
     [
-        (["loss=dp_swd"], ["no distance between parties", "sketch_distance"]),
+        (["loss=dp_swd"], ["does not work with DPSWD", "distance/sketch"]),
         (["loss=triangle_wad"], ["privacy=none"]),
         (["loss=sketch", "privacy=none"], ["needs a budget"]),
         (["loss=triangle_wad", "privacy=none", "loss.t=1"], ["loss.t", "less than 1"]),

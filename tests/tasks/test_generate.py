@@ -11,7 +11,8 @@ from dpot.config import compose_config
 from dpot.errors import UsageError
 from dpot.launch import run
 from dpot.privacy.noise import NoiseSource
-from dpot.tasks import generate as generate_module
+from dpot.tasks import training
+from dpot.tasks.generate import Generate
 
 SMALL = ["task=generate", "dataset=digits", "profile=smoke", "device=cpu"]
 METHODS = {
@@ -107,7 +108,7 @@ def test_no_checkpoint_remains_of_a_finished_run(tmp_path):
         (["loss=swd", "privacy=none", "profile.samples=1"], "at least two images"),
         (["loss=swd", "privacy=none", "task.fid_samples=1"], "at least two images"),
         (["loss=swd", "privacy=none", "task.fid_reference=training"], "fid_reference"),
-        (["loss=swd", "privacy=none", "+task.grey_too=true"], "goes with task.dark_to_black=true"),
+        (["loss=swd", "privacy=none", "task.grey_too=true"], "goes with task.dark_to_black=true"),
     ],
 )
 def test_what_does_not_fit_together_is_said(tmp_path, overrides, words):
@@ -118,7 +119,7 @@ def test_what_does_not_fit_together_is_said(tmp_path, overrides, words):
 def test_what_was_refused_leaves_nothing_behind(tmp_path):
     with pytest.raises(UsageError):
         generate(tmp_path, "privacy=none")
-    assert not [path for path in (tmp_path / "runs").iterdir() if path.is_dir()]
+    assert not [path for path in tmp_path.rglob("*") if path.is_dir()]
 
 
 def test_images_without_labels_get_no_accuracy(tmp_path):
@@ -141,7 +142,7 @@ def test_images_without_labels_get_no_accuracy(tmp_path):
 def test_samples_are_judged_with_their_grey_pixels_too(tmp_path):
     real = ["loss=real_data", "privacy=none", "profile.samples=1000", "profile.passes=2"]  # all of them, in any order
     plain = generate(tmp_path, *real)["metrics"]
-    both = generate(tmp_path, *real, "task.dark_to_black=true", "+task.grey_too=true")["metrics"]
+    both = generate(tmp_path, *real, "task.dark_to_black=true", "task.grey_too=true")["metrics"]
     assert both["logreg_grey"]["mean"] == pytest.approx(plain["logreg"]["mean"], abs=0.2)
     assert both["logreg"]["mean"] != pytest.approx(plain["logreg"]["mean"], abs=0.2)
     assert all(len(both[name]["passes"]) == 2 for name in ("logreg", "mlp", "logreg_grey", "mlp_grey"))
@@ -155,7 +156,7 @@ def test_samples_and_statement_are_written(tmp_path):
 
 
 def test_side_by_side_each_learns_what_it_learns_alone(tmp_path, monkeypatch):
-    monkeypatch.setattr(generate_module, "NoiseSource", lambda device: NoiseSource(seed=7, device=device))
+    monkeypatch.setattr(training, "NoiseSource", lambda device: NoiseSource(seed=7, device=device))
 
     short = [*SMALL, "profile.steps=6", "profile.samples=100", "classifier.kinds=[mlp]"]
 
@@ -168,7 +169,7 @@ def test_side_by_side_each_learns_what_it_learns_alone(tmp_path, monkeypatch):
             config.check(cfg)
         return cfgs
 
-    task = generate_module.Generate(fid=False)
+    task = Generate(fid=False)
     alone = [task.run(cfg).data for cfg in configs("alone")]
     together = [answer.data for answer in task.run_together(configs("together"))]
     again = [answer.data for answer in task.run_together(configs("together"))]

@@ -17,7 +17,7 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from dpot.errors import UsageError
-from dpot.methods.work import Work
+from dpot.methods.work import Loss, Work
 from dpot.models.adaptation import Network
 from dpot.ranges import Count, NonNegative, NonNegativeInt, Positive
 from dpot.training.backward import weighted_backward
@@ -66,10 +66,10 @@ class AdaptationProblem(Work):
         )
 
 
-class AdaptationMethod(ABC):
+class AdaptationMethod(Loss, ABC):
     """Trains the problem's network, in stages. Reads its parameters from its config node, one file per method."""
 
-    private: ClassVar[bool] = True
+    tasks: ClassVar[tuple[str, ...]] = ("adapt",)
     reads_target_labels: ClassVar[bool] = False
 
     @abstractmethod

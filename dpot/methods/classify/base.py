@@ -12,6 +12,7 @@ import torch
 from torch import Tensor, nn
 from torch.optim import Optimizer
 
+from dpot.methods.work import Loss
 from dpot.privacy.budget import Budget
 from dpot.privacy.ledger import Ledger
 from dpot.privacy.noise import NoiseSource
@@ -130,10 +131,10 @@ class Classification:
             self.log.accuracies[at] = self.accuracy()
 
 
-class Trainer(ABC):
+class Trainer(Loss, ABC):
     """Trains the network of a classification. Reads its parameters from its config node, one file per method."""
 
-    private: ClassVar[bool] = True
+    tasks: ClassVar[tuple[str, ...]] = ("classify",)
     norm: ClassVar[Literal["batch", "group"]] = "batch"
 
     @abstractmethod

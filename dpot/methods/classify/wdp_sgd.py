@@ -39,6 +39,8 @@ class WDPSGD(Trainer):
     computed with, and the moments accountant's.
     """
 
+    keeps_epsilon = False
+
     def __init__(
         self,
         clip: Positive = 1.0,

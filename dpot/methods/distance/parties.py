@@ -15,6 +15,7 @@ import torch
 from torch import Tensor
 
 from dpot.errors import UsageError
+from dpot.methods.work import Loss
 from dpot.privacy.budget import Budget
 from dpot.privacy.events import NonPrivate
 from dpot.privacy.ledger import Ledger
@@ -145,18 +146,15 @@ class Estimate:
     details: dict[str, Any] = field(default_factory=dict)
 
 
-class Distance(ABC):
+class Distance(Loss, ABC):
     """A method that estimates a distance between two parties: what `loss=` names for task=distance."""
 
+    tasks: ClassVar[tuple[str, ...]] = ("distance",)
     private: ClassVar[bool] = False  # whether it keeps an ε
 
     @abstractmethod
     def estimate(self, first: Party, second: Party, random: torch.Generator, budget: Budget) -> Estimate:
         """Run the protocol. `random` follows the seed of the experiment, privacy noise never does."""
-
-    def prepare(self, problem: Any) -> Any:
-        """It trains nothing."""
-        raise UsageError(f"{type(self).__name__} compares two parties and trains nothing: use task=distance")
 
 
 def clipped(data: Measure, norm: float) -> Measure:

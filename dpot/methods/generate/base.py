@@ -11,7 +11,7 @@ from torch import Tensor
 from torch.optim import Optimizer
 
 from dpot.errors import UsageError
-from dpot.methods.work import Work
+from dpot.methods.work import Loss, Work
 from dpot.models.generator import Generator, settle_statistics, synthesize
 from dpot.training.ema import EMA
 from dpot.training.engine import Engine, Outcome
@@ -71,13 +71,13 @@ class Problem(Work):
             settle_statistics(self.generator, per_class, self.random, self.device)
 
 
-class Method:
+class Method(Loss):
     """Trains the problem's generator. Reads its parameters from its config node, one file per method.
 
     Most methods define `prepare`; one that does not train step by step defines `fit` instead.
     """
 
-    private: ClassVar[bool] = True
+    tasks: ClassVar[tuple[str, ...]] = ("generate",)
 
     def prepare(self, problem: Problem) -> Engine | None:
         """The engine that trains problem.generator, not yet run; None: this method only knows `fit`."""

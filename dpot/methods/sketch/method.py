@@ -63,6 +63,8 @@ class Sketch(Method):
     weighs cumulated bins against plain ones.
     """
 
+    tasks = ("generate", "synthesize")
+
     def __init__(
         self,
         rounds: Count = 2,

@@ -1,0 +1,257 @@
+"""The skeleton of every task that learns from data and leaves a record: check, begin, train, judge, record, discard.
+
+check    the loss is one of this task and the budget suits it; no data have been read yet
+begin    profile and data; a record of this configuration and these data is the answer, and nothing is run
+train    those that have no record yet, side by side where they have engines
+judge    what each has learned; a private statement comes from its ledger
+record   statement, files, record.json, in this order
+discard  the checkpoints, which hold states of noise generators. A run that was killed just before this step leaves
+         them beside its record, and the next one that finds the record deletes them
+
+A task says what it reads (`load`), what it trains (`build`, `fit`), how it judges (`judge_together`, `judge`) and how
+it shows a record (`show`).
+"""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+import time
+from abc import abstractmethod
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, ClassVar, Generic, TypeVar
+
+import torch
+from omegaconf import DictConfig, OmegaConf
+from rich.console import Console
+
+from dpot import config
+from dpot.data.base import facts
+from dpot.errors import UsageError
+from dpot.privacy.budget import Budget
+from dpot.privacy.ledger import Ledger
+from dpot.privacy.noise import NoiseSource
+from dpot.privacy.statement import Statement
+from dpot.profiles import Profile
+from dpot.record import Record, Run, numbers, write_atomically
+from dpot.tasks.base import Answer, Task
+from dpot.trackers import Tracker
+from dpot.training.capture import Outcome, train_together
+from dpot.training.engine import Engine
+from dpot.training.progress import Progress
+
+log = logging.getLogger("dpot")
+
+
+@dataclass
+class Training:
+    """One run between its beginning and its record. A task adds what it builds."""
+
+    run: Run
+    profile: Profile
+    method: Any
+    budget: Budget
+    tracker: Tracker
+    data: Any
+    reading: float  # seconds
+    engine: Engine | None = None  # None: the task fits it by itself
+    outcomes: dict[str, Outcome] = field(default_factory=dict)  # of each stage
+
+    @property
+    def cfg(self) -> DictConfig:
+        """The whole configuration."""
+        return self.run.cfg
+
+    @property
+    def device(self) -> torch.device:
+        """Where it is trained."""
+        return device_of(self.cfg)
+
+    def means(self, budget: Budget | None = None) -> dict[str, Any]:
+        """What every problem is given: budget, ledger, noise, random numbers, a place for checkpoints, a name.
+
+        `budget`: what the ledger holds the run to, where that is not the budget itself.
+        """
+        return {
+            "budget": self.budget,
+            "ledger": Ledger.of(budget or self.budget),
+            "noise": NoiseSource(device=self.device),
+            "random": torch.Generator(self.device).manual_seed(self.cfg.seed),
+            **self.frame(),
+        }
+
+    def frame(self) -> dict[str, Any]:
+        """Those of them that are no matter of privacy or chance: how long, where, under which name."""
+        return {
+            "max_steps": self.profile.steps,
+            "checkpoints": self.run.checkpoints,
+            "fingerprint": f"{self.run.fingerprint} {self.data.checksum}",  # other data: no checkpoint, no release
+            "progress": Progress("auto"),
+            "name": f"{self.data.name} {type(self.method).__name__} seed {self.cfg.seed}",
+        }
+
+
+@dataclass
+class Findings:
+    """What came of a run: the record, before it is written."""
+
+    metrics: dict[str, Any]
+    statement: Statement
+    records: int | Mapping[str, int]  # learned from
+    files: dict[str, str] = field(default_factory=dict)  # beside the statement's, written already
+    appendix: str = ""  # to the statement's page
+    privacy: Mapping[str, Any] = field(default_factory=dict)  # beyond the statement
+    history: Sequence[Mapping[str, float]] | None = None  # for the tracker; None: that of the training
+
+
+T = TypeVar("T", bound=Training)
+
+
+class TrainingTask(Task, Generic[T]):
+    """Data, loss, budget → a record."""
+
+    name: ClassVar[str]  # as in task=
+    training: ClassVar[type[Training]] = Training
+
+    # what a task fills in
+
+    @abstractmethod
+    def load(self, cfg: DictConfig, profile: Profile) -> Any:
+        """The data of this configuration, cut to the profile; others than the task can learn from are refused."""
+
+    @abstractmethod
+    def build(self, one: T) -> None:
+        """Put together what will be trained. torch's global generator follows the seed of the experiment here."""
+
+    def fit(self, one: T) -> Outcome | None:
+        """Train what has no engine."""
+        return None
+
+    def judge_together(self, trainings: Sequence[T]) -> None:
+        """What is measured side by side, before each is judged by itself."""
+
+    @abstractmethod
+    def judge(self, one: T) -> Findings:
+        """Measure what was learned."""
+
+    @abstractmethod
+    def show(self, console: Console, record: Record) -> None:
+        """Print a record for people."""
+
+    # what they share
+
+    def run(self, cfg: DictConfig) -> Answer:
+        """Train and judge, or give the record of this configuration if there is one."""
+        return self.run_together([cfg])[0]
+
+    def run_together(self, cfgs: Sequence[DictConfig]) -> list[Answer]:
+        """Train those that have no record yet side by side, then judge them."""
+        for cfg in cfgs:
+            self.check(cfg)
+        with contextlib.ExitStack() as locks:
+            runs = [locks.enter_context(Run(cfg)) for cfg in cfgs]
+            at_hand: dict[str, Any] = {}  # runs of one cell share their data
+            begun = [self._begin(run, at_hand) for run in runs]
+            trainings = [one for one in begun if not isinstance(one, Record)]
+            self.train(trainings)
+            self.judge_together(trainings)
+            records = [one if isinstance(one, Record) else self._conclude(one) for one in begun]
+        return [self._answer(record, run) for record, run in zip(records, runs, strict=True)]
+
+    def check(self, cfg: DictConfig) -> None:
+        """Refuse a loss of another task, and a budget that does not suit the loss."""
+        loss: Any = config.locate(str(cfg.loss._target_), "loss")
+        if self.name not in getattr(loss, "tasks", ()):
+            choices = ", ".join(losses_of(self.name))
+            raise UsageError(f"loss: task={self.name} does not work with {loss.__name__}; choose loss= from {choices}")
+        budget: Budget = config.instantiate(cfg.privacy, "privacy")
+        if loss.private and loss.keeps_epsilon and budget.epsilon is None:
+            raise UsageError("privacy.epsilon: this loss is private and needs a budget, for instance privacy=eps1")
+        if not loss.private and budget.epsilon is not None:
+            raise UsageError("privacy: this loss adds no accounted noise, so no budget holds for it: use privacy=none")
+
+    def _begin(self, run: Run, at_hand: dict[str, Any]) -> T | Record:
+        """The record of this configuration, or the training that will make it, ready to run."""
+        cfg = run.cfg
+        profile: Profile = config.instantiate(cfg.profile, "profile")
+        method = config.instantiate(cfg.loss, "loss")
+        began = time.perf_counter()
+        key = f"{OmegaConf.to_yaml(cfg.dataset)} {profile.records} {cfg.device}"
+        if key not in at_hand:
+            at_hand[key] = self.load(cfg, profile)
+        data, reading = at_hand[key], time.perf_counter() - began
+        record = run.finished()
+        if record is not None and record.provenance["data"]["checksum"] != data.checksum:
+            log.warning("the data have changed since this configuration was run: it is run again")
+            run.forget()
+            record = None
+        if record is not None:
+            log.info("on record already: %s (rerun=true runs it again)", run.directory)
+            return record
+        budget: Budget = config.instantiate(cfg.privacy, "privacy")
+        tracker: Tracker = config.instantiate(cfg.tracker, "tracker")
+        one: Any = self.training(run, profile, method, budget, tracker, data, reading)
+        torch.manual_seed(cfg.seed)
+        self.build(one)
+        plain: Any = OmegaConf.to_container(cfg, resolve=True)
+        tracker.start(run.directory, plain)
+        return one
+
+    def train(self, trainings: Sequence[T]) -> None:
+        """Those with an engine side by side; one without is fitted by itself."""
+        engines = [one.engine for one in trainings if one.engine is not None]
+        outcomes = iter(train_together(engines) if engines else ())
+        for one in trainings:
+            outcome = self.fit(one) if one.engine is None else next(outcomes)
+            if outcome is not None:
+                one.outcomes["training"] = outcome
+
+    def _conclude(self, one: T) -> Record:
+        """Judge, write the record, and only then delete the checkpoints."""
+        found = self.judge(one)
+        told = found.statement
+        write_atomically(one.run.directory / "privacy.md", told.to_markdown() + found.appendix)
+        write_atomically(one.run.directory / "privacy.html", told.to_html())
+        files = found.files | {"statement": "privacy.md", "statement_page": "privacy.html"}
+        trained = [point for outcome in one.outcomes.values() for point in outcome.history]
+        for point in trained if found.history is None else found.history:
+            one.tracker.log(int(point["step"]), {name: value for name, value in point.items() if name != "step"})
+        one.tracker.finish(numbers(found.metrics))
+        privacy = told.to_dict() | {"headline": told.headline()} | dict(found.privacy)
+        record = one.run.finish(found.metrics, privacy, facts(one.data) | {"records": found.records}, files)
+        one.run.discard()
+        return record
+
+    def _answer(self, record: Record, run: Run) -> Answer:
+        def show(console: Console) -> None:
+            self.show(console, record)
+            console.print(f"kept in {run.directory}", highlight=False)
+
+        return Answer(record.answer(run.directory), show)
+
+
+def device_of(cfg: DictConfig) -> torch.device:
+    """The device that a configuration names; engines want its number."""
+    return torch.device(cfg.device if cfg.device != "cuda" else "cuda:0")
+
+
+def losses_of(task: str) -> list[str]:
+    """The names of conf/loss/ whose loss says that it is for this task."""
+    folder = config.CONF_DIR / "loss"
+    found = {path.relative_to(folder).with_suffix("").as_posix(): path for path in sorted(folder.rglob("*.yaml"))}
+    return [name for name, path in found.items() if task in _loss_in(path).tasks]
+
+
+def _loss_in(path: Path) -> Any:
+    """The class that a file of conf/loss/ names, or the file that it is a variant of."""
+    node: Any = OmegaConf.load(path)
+    if "_target_" in node:
+        return config.locate(str(node["_target_"]), "loss")
+    return _loss_in(path.with_name(f"{node['defaults'][0]}.yaml"))
+
+
+def show_headline(console: Console, record: Record) -> None:
+    """What the privacy statement says in a sentence."""
+    console.print(f"privacy: {record.privacy.get('headline', '')}", highlight=False)
