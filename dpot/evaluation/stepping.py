@@ -18,8 +18,7 @@ import torch
 from torch import Tensor
 from torch.optim import Optimizer
 
-from dpot.ambient import Ambient
-from dpot.graphs import recording
+from dpot.graphs import Ambient, recording
 from dpot.precision import fast_products
 
 T = TypeVar("T")

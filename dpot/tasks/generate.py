@@ -21,7 +21,7 @@ from dpot import config
 from dpot.data.base import Dataset, unit_range
 from dpot.data.weights import InceptionWeights, inception_weights
 from dpot.errors import DataError, UsageError
-from dpot.evaluation.downstream import Accuracies, Downstream
+from dpot.evaluation.downstream import Accuracies, Downstream, Marks
 from dpot.evaluation.fid import FrechetInception, frechet_distance, inception, read_weights
 from dpot.evaluation.stepping import Fit, side_by_side
 from dpot.methods.generate.base import Problem
@@ -30,7 +30,6 @@ from dpot.profiles import Profile
 from dpot.ranges import Count
 from dpot.record import Record, numbers, write_atomically
 from dpot.reporting.figures import grid
-from dpot.tasks.marks import Marks
 from dpot.tasks.training import Findings, Training, TrainingTask, show_headline
 from dpot.training.capture import Outcome
 

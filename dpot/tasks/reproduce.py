@@ -212,10 +212,12 @@ class Reproduce(Task):
             own.profile.seeds = None  # how many seeds are run is no property of one run
             for key in ("device", "data_root", "output_root", "tracker", "debug"):
                 own[key] = cfg[key]
-            directory = Run(own).directory
-            record = Record.load(directory) if (directory / RECORD).exists() else None
+            place = Run(own)
+            record = Record.load(place.directory) if (place.directory / RECORD).exists() else None
+            if record is not None:
+                place.discard()  # what a run left that was killed right after its record
             stale = record is not None and record.provenance["fingerprint"]["code"] != code_fingerprint(own)
-            planned.append(Planned(run, own, directory, None if cfg.rerun else record, stale, demo))
+            planned.append(Planned(run, own, place.directory, None if cfg.rerun else record, stale, demo))
         if self.seeds is not None and not planned:
             raise UsageError(f"task.seeds={list(self.seeds)}: nothing is run with these (profile.seeds= says how many)")
         return planned

@@ -20,6 +20,7 @@ import time
 from abc import abstractmethod
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import cache
 from pathlib import Path
 from typing import Any, ClassVar, Generic, TypeVar
 
@@ -237,11 +238,12 @@ def device_of(cfg: DictConfig) -> torch.device:
     return torch.device(cfg.device if cfg.device != "cuda" else "cuda:0")
 
 
-def losses_of(task: str) -> list[str]:
+@cache
+def losses_of(task: str) -> tuple[str, ...]:
     """The names of conf/loss/ whose loss says that it is for this task."""
     folder = config.CONF_DIR / "loss"
     found = {path.relative_to(folder).with_suffix("").as_posix(): path for path in sorted(folder.rglob("*.yaml"))}
-    return [name for name, path in found.items() if task in _loss_in(path).tasks]
+    return tuple(name for name, path in found.items() if task in _loss_in(path).tasks)
 
 
 def _loss_in(path: Path) -> Any:

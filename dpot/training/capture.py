@@ -22,9 +22,8 @@ from typing import Any, Literal, Protocol
 import torch
 from torch import Tensor
 
-from dpot.ambient import Ambient
 from dpot.errors import TrainingError, UsageError
-from dpot.graphs import recording
+from dpot.graphs import Ambient, recording
 
 log = logging.getLogger(__name__)
 Mode = Literal["auto", "graph", "compile", "eager"]

@@ -15,7 +15,7 @@
     engine.discard()                              # then delete the checkpoints: they hold noise states
 
 A step reads and writes tensors of one device, in place, with shapes that never change, and draws random
-numbers only from the generators given here (or torch's global one, see dpot/ambient.py). Gradients are set
+numbers only from the generators given here (or torch's global one, see dpot/graphs.py). Gradients are set
 to None before each step by the engine.
 """
 
@@ -31,8 +31,8 @@ import torch
 from torch import Tensor, nn
 from torch.optim import Optimizer
 
-from dpot.ambient import Ambient
 from dpot.errors import TrainingError, UsageError
+from dpot.graphs import Ambient
 from dpot.training.capture import Mode, Outcome, train_together
 from dpot.training.checkpoint import CheckpointPolicy, Checkpoints
 from dpot.training.ema import EMA

@@ -12,11 +12,10 @@ import torch
 
 from dpot import config
 from dpot.config import compose_config
-from dpot.evaluation.downstream import Downstream
+from dpot.evaluation.downstream import Downstream, Marks
 from dpot.evaluation.stepping import side_by_side
 from dpot.record import name_of_code
 from dpot.tasks.generate import Generate
-from dpot.tasks.marks import Marks
 
 STEPS = 30
 COMMON = ["task=generate", "dataset=digits", "profile=smoke", f"profile.steps={STEPS}", "device=cpu", "privacy=eps10"]
