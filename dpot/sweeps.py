@@ -12,6 +12,7 @@ from hydra.experimental.callback import Callback
 from omegaconf import DictConfig
 from rich.console import Console
 from rich.table import Table
+from rich.text import Text
 
 from dpot.record import numbers, write_atomically
 from dpot.tasks.base import dump
@@ -59,8 +60,8 @@ def table(jobs: Sequence[Job]) -> Table:
     names = list(dict.fromkeys(name for one in found for name in one))
     with_epsilon = any("privacy" in answer for answer in answers)
     folders = {str(place.parent) for answer in answers if (place := _kept(answer))}
-    title = f"{len(jobs)} runs{f', kept in {folders.pop()}' if len(folders) == 1 else ''}"
-    shown = Table(title=title, title_justify="left")
+    together = f", kept in {next(iter(folders))}" if len(folders) == 1 else ""
+    shown = Table(title=Text(f"{len(jobs)} runs{together}"), title_justify="left")
     for name in ("job", *keys):
         shown.add_column(name, overflow="fold")
     for name in (*names, *(["ε"] if with_epsilon else [])):
@@ -71,7 +72,9 @@ def table(jobs: Sequence[Job]) -> Table:
         row += [f"{values[name]:.4g}" if name in values else "" for name in names]
         row += [_epsilon(answer)] if with_epsilon else []
         place = _kept(answer)
-        shown.add_row(*row, f"failed: {job['error']}" if "error" in job else place.name if place else "")
+        where = "" if place is None else place.name if len(folders) == 1 else str(place)
+        row.append(f"failed: {job['error']}" if "error" in job else where)
+        shown.add_row(*map(Text, row))  # as they are: brackets of a list are no markup
     return shown
 
 
