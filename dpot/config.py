@@ -17,8 +17,6 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Annotated, Any, Literal, Union
 
-from hydra import compose, initialize_config_dir
-from hydra.core.global_hydra import GlobalHydra
 from omegaconf import DictConfig, ListConfig, OmegaConf
 
 from dpot.errors import UsageError
@@ -279,19 +277,6 @@ def in_family(overrides: Sequence[str]) -> list[str]:
         f"loss={','.join(map(placed, o.partition('=')[2].split(',')))}" if o.startswith("loss=") else o
         for o in overrides
     ]
-
-
-def compose_config(overrides: Sequence[str]) -> DictConfig:
-    """The config a command line would get, for use from Python, inside a running job too."""
-    running = GlobalHydra.instance().hydra
-    GlobalHydra.instance().clear()
-    try:
-        with initialize_config_dir(version_base="1.3", config_dir=str(CONF_DIR)):
-            return compose("config", overrides=in_family(overrides))
-    finally:
-        GlobalHydra.instance().clear()
-        if running is not None:
-            GlobalHydra.instance().initialize(running)
 
 
 def options(group: str) -> list[str]:

@@ -32,7 +32,7 @@ from omegaconf.errors import OmegaConfBaseException
 from rich.console import Console
 
 from dpot import config, sweeps
-from dpot.config import compose_config
+from dpot.composing import compose_config
 from dpot.errors import DpotError, UsageError
 from dpot.tasks.base import Answer, Task, dump
 

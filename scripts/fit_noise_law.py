@@ -23,7 +23,8 @@ from omegaconf import DictConfig, OmegaConf
 from torch import Tensor
 
 from dpot import config
-from dpot.config import CONF_DIR, compose_config
+from dpot.composing import compose_config
+from dpot.config import CONF_DIR
 from dpot.data.base import facts
 from dpot.record import provenance, write_atomically
 from dpot.reporting import published

@@ -27,7 +27,8 @@ from omegaconf import DictConfig, OmegaConf
 from torch import Tensor
 
 from dpot import config
-from dpot.config import CONF_DIR, compose_config
+from dpot.composing import compose_config
+from dpot.config import CONF_DIR
 from dpot.data.base import Dataset, facts, unit_range
 from dpot.evaluation.downstream import Downstream
 from dpot.methods.generate.base import Problem

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 from omegaconf import OmegaConf
 
 from dpot import config
-from dpot.config import compose_config
+from dpot.composing import compose_config
 from dpot.errors import UsageError
 from dpot.ranges import Count, Fraction, Positive, Probability, Range
 

@@ -9,7 +9,8 @@ import pytest
 from omegaconf import OmegaConf
 
 from dpot import record
-from dpot.config import CONF_DIR, compose_config, in_family, options
+from dpot.composing import compose_config
+from dpot.config import CONF_DIR, in_family, options
 from dpot.launch import run
 
 REPOSITORY = Path(__file__).resolve().parents[1]

@@ -8,8 +8,8 @@ import pytest
 from omegaconf import OmegaConf
 
 from dpot import config
+from dpot.composing import compose_config
 from dpot.fingerprint import code_fingerprint, differences, essence, fingerprint
-from dpot.launch import compose_config
 from dpot.reporting import sheets, store
 
 

@@ -2,7 +2,7 @@
 
 import pytest
 
-from dpot.config import compose_config
+from dpot.composing import compose_config
 from dpot.errors import UsageError
 from dpot.profiles import settle
 

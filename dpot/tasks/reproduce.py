@@ -23,6 +23,7 @@ from rich.markup import escape
 from rich.table import Table
 
 from dpot import config
+from dpot.composing import compose_config
 from dpot.errors import DataError, DpotError, UsageError
 from dpot.fingerprint import code_fingerprint
 from dpot.ranges import Count, NonNegativeInt
@@ -387,6 +388,6 @@ def _seconds(record: Record) -> float:
 
 def _compose(overrides: Sequence[str]) -> DictConfig:
     try:
-        return config.compose_config(overrides)
+        return compose_config(overrides)
     except Exception as error:
         raise UsageError(f"the sheet asks for {' '.join(overrides)}: {str(error).splitlines()[0]}") from None

@@ -9,7 +9,7 @@ from html.parser import HTMLParser
 
 import pytest
 
-from dpot.config import compose_config
+from dpot.composing import compose_config
 from dpot.errors import UsageError
 from dpot.launch import run
 from dpot.record import Record

@@ -9,7 +9,7 @@ import torch
 from PIL import Image
 
 from dpot import config
-from dpot.config import compose_config
+from dpot.composing import compose_config
 from dpot.errors import DataError
 from dpot.privacy.accountants import ACCOUNTANTS, Pricing
 from dpot.privacy.events import Adjacency, Gaussian, PoissonSampled, SelfComposed

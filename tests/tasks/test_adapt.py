@@ -6,7 +6,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from dpot.config import compose_config
+from dpot.composing import compose_config
 from dpot.errors import DataError, UsageError
 from dpot.launch import run
 from dpot.privacy.noise import NoiseSource

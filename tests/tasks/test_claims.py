@@ -9,7 +9,7 @@ import torch
 
 from dpot.claims import dp_sinkhorn, dp_swd
 from dpot.claims.base import Verdict
-from dpot.config import compose_config
+from dpot.composing import compose_config
 from dpot.errors import UsageError
 from dpot.launch import run
 from dpot.tasks.claims import collected

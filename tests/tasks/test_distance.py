@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 import torch
 
-from dpot.config import compose_config
+from dpot.composing import compose_config
 from dpot.errors import UsageError
 from dpot.launch import run
 from dpot.reporting import published, sheets

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from dpot import config
-from dpot.config import compose_config
+from dpot.composing import compose_config
 from dpot.errors import UsageError
 from dpot.launch import run
 from dpot.privacy.noise import NoiseSource

@@ -11,7 +11,7 @@ import time
 import pytest
 
 from dpot import config
-from dpot.config import compose_config
+from dpot.composing import compose_config
 from dpot.errors import UsageError
 from dpot.launch import run
 from dpot.record import Run

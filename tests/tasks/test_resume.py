@@ -11,7 +11,7 @@ import pytest
 import torch
 
 from dpot import config
-from dpot.config import compose_config
+from dpot.composing import compose_config
 from dpot.evaluation.downstream import Downstream, Marks
 from dpot.evaluation.stepping import side_by_side
 from dpot.record import name_of_code

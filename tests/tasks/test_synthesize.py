@@ -12,7 +12,7 @@ import pytest
 from PIL import Image
 
 from dpot import Synthesizer
-from dpot.config import compose_config
+from dpot.composing import compose_config
 from dpot.errors import DpotError, UsageError
 from dpot.launch import run
 

@@ -15,7 +15,7 @@ import pytest
 from PIL import Image
 
 from dpot import Synthesizer
-from dpot.config import compose_config
+from dpot.composing import compose_config
 from dpot.errors import DpotError
 from dpot.launch import explain, run
 from dpot.models import generator

@@ -4,7 +4,7 @@ import json
 
 import pytest
 
-from dpot.config import compose_config
+from dpot.composing import compose_config
 from dpot.launch import run
 from dpot.reporting import sheets
 

@@ -7,7 +7,8 @@ import pytest
 from omegaconf import OmegaConf
 
 from dpot import config
-from dpot.config import CONF_DIR, compose_config
+from dpot.composing import compose_config
+from dpot.config import CONF_DIR
 from dpot.errors import UsageError
 from dpot.launch import run
 from dpot.privacy.noise import NoiseSource
