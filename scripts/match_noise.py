@@ -28,7 +28,7 @@ from torch import Tensor
 
 from dpot import config
 from dpot.config import CONF_DIR
-from dpot.data.base import Dataset, unit_range
+from dpot.data.base import Dataset, facts, unit_range
 from dpot.evaluation.downstream import Downstream
 from dpot.launch import compose_config
 from dpot.methods.generate.base import Problem
@@ -39,7 +39,6 @@ from dpot.privacy.events import Event, NonPrivate
 from dpot.privacy.ledger import Ledger
 from dpot.privacy.noise import NoiseSource
 from dpot.record import provenance, write_atomically
-from dpot.tasks.clouds import facts
 from dpot.training.progress import Progress
 from dpot.training.samplers import Poisson, Sampler
 

@@ -131,6 +131,11 @@ class Pair:
             )
 
     @property
+    def checksum(self) -> str:
+        """Of both sides."""
+        return f"{self.source.checksum} {self.target.checksum}"
+
+    @property
     def note(self) -> str:
         """What must stand beside every number made with the pair."""
         notes = [f"{d.name}: {d.note}" for d in (self.source, self.target) if d.note]
@@ -200,3 +205,8 @@ def signed_range(x: torch.Tensor) -> torch.Tensor:
 def join_notes(*notes: str) -> str:
     """The non-empty notes as one."""
     return "; ".join(n for n in notes if n)
+
+
+def facts(data: Dataset | Pair) -> dict[str, Any]:
+    """What a record says of the data behind it."""
+    return {"name": data.name, "checksum": data.checksum, "note": data.note, "comparable": data.comparable}

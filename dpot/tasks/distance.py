@@ -19,17 +19,18 @@ from rich.console import Console
 from rich.table import Table
 
 from dpot import config
+from dpot.data.base import facts
 from dpot.errors import UsageError
 from dpot.methods.distance.direct_wad import DirectWad
 from dpot.methods.distance.parties import Distance as Method
 from dpot.methods.distance.parties import Estimate, Party
 from dpot.methods.distance.sketch import SketchDistance
+from dpot.papers.triangle_wad.clouds import Side, loaded, points_allowed, two_sides
 from dpot.privacy.budget import Budget
 from dpot.profiles import Profile
 from dpot.ranges import Count, Positive
 from dpot.record import Record, Run, write_atomically
 from dpot.tasks.base import Answer, Task
-from dpot.tasks.clouds import Side, facts, loaded, points_allowed, two_sides
 from dpot.transport.exact import exact_plan
 from dpot.transport.otdd import Statistics
 
