@@ -192,6 +192,11 @@ class Source(ABC):
         raise UsageError(f"{self.name}: there is nothing to fetch")
 
 
+def facts(data: Dataset | Pair) -> dict[str, Any]:
+    """What a record says of the data."""
+    return {"name": data.name, "checksum": data.checksum, "note": data.note, "comparable": data.comparable}
+
+
 def unit_range(x: torch.Tensor) -> torch.Tensor:
     """Images as floats in [0, 1]: bytes are divided by 255, floats are so already."""
     return x.float() / 255 if x.dtype == torch.uint8 else x.float()
@@ -205,8 +210,3 @@ def signed_range(x: torch.Tensor) -> torch.Tensor:
 def join_notes(*notes: str) -> str:
     """The non-empty notes as one."""
     return "; ".join(n for n in notes if n)
-
-
-def facts(data: Dataset | Pair) -> dict[str, Any]:
-    """What a record says of the data behind it."""
-    return {"name": data.name, "checksum": data.checksum, "note": data.note, "comparable": data.comparable}

@@ -103,9 +103,10 @@ def _markdown(found: Computed, pictures: list[str]) -> str:
     """Tables, pictures, and the data behind them; nothing where there is no table."""
     if not found.tables:
         return ""
-    shown = [f"![{found.tables[0].title}]({name})" for name in pictures]
-    data = dict.fromkeys(f"Data: {d.name}{f' ({d.note})' if d.note else ''}." for d in found.data)
-    return "\n".join([*(table.markdown() for table in found.tables), *shown, *([""] if shown else []), *data, ""])
+    shown = [f"![{found.tables[0].title}]({name})\n" for name in pictures]
+    data = dict.fromkeys(f"Data: {d.name}{f' ({d.note})' if d.note else ''}.\n" for d in found.data)
+    parts = [*(table.markdown() for table in found.tables), "".join(shown), "".join(data)]
+    return "\n".join(part for part in parts if part)
 
 
 def _show(console: Console, found: Computed, written: list[str]) -> None:
