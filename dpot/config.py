@@ -30,6 +30,7 @@ COMPONENT_PACKAGES = (
     "dpot.evaluation.",
     "dpot.methods.",
     "dpot.models.",
+    "dpot.papers.",
     "dpot.privacy.",
     "dpot.tasks.",
     "dpot.profiles",
@@ -130,16 +131,17 @@ def check(cfg: DictConfig) -> None:
     for name in map(str, cfg):
         if name not in known:
             raise unknown_key(name, known)
-    _check_arguments(cfg, root_settings, "", only_known=True)
+    check_arguments(cfg, root_settings, "", only_known=True)
     # The privacy budget first: it is the cheapest to import and the costliest to get wrong.
     for key, name in sorted(targets(cfg), key=lambda item: item[0] != "privacy"):
         if key.split(".")[0] == "hydra":
             continue
         node = OmegaConf.select(cfg, key)
-        _check_arguments(node, locate(name, key), key)
+        check_arguments(node, locate(name, key), key)
 
 
-def _check_arguments(node: DictConfig, target: Callable[..., Any], key: str, only_known: bool = False) -> None:
+def check_arguments(node: DictConfig, target: Callable[..., Any], key: str, only_known: bool = False) -> None:
+    """Check the values of a node against the signature of its target, and bring them to its types, in place."""
     call = target.__init__ if inspect.isclass(target) else target
     hints = typing.get_type_hints(call, include_extras=True)
     parameters = inspect.signature(target).parameters

@@ -29,14 +29,13 @@ from dp_accounting.pld import PLDAccountant
 from scipy import optimize
 
 from dpot.config import REPOSITORY
+from dpot.papers.dp_swd.accounting import EPSILON, Setting, published_table_4
 from dpot.privacy.budget import Budget
 from dpot.privacy.calibration import find_epsilon, find_sigma, find_sigma_by_pld
 from dpot.privacy.events import Adjacency, Gaussian, PoissonSampled
-from dpot.privacy.papers import EPSILON, Setting
 from dpot.privacy.projection import projection_rdp
 from dpot.privacy.rdp import Pricing
 from dpot.privacy.sensitivity import squared_sensitivity
-from dpot.tasks.accounting import published_table_4
 
 Column = Callable[[Setting], float]
 PLD_CASES = ((0.01, 5000, 2.0, 1e-5), (0.01, 5000, 10.0, 1e-5), (1 / 1200, 480_000, 10.0, 1e-5))

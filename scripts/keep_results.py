@@ -46,8 +46,8 @@ def main() -> None:
     if not os.environ.get("DPOT_DATA"):
         parser.error("set DPOT_DATA: without it every row that was not run would be said to lack its data")
     sheet = sheets.load(options.paper, options.name, options.kind)
-    if sheet.task:
-        parser.error(f"task={sheet.task} computes this sheet as a whole: copy its files to {store.REPRODUCED}")
+    if sheet.compute:
+        parser.error(f"{sheet.compute} computes this sheet as a whole: copy its files to {store.REPRODUCED}")
     if not (options.output_root / "runs").is_dir():
         parser.error(f"{options.output_root} has no runs")
     folder = store.REPRODUCED / sheet.paper / f"{sheet.kind}_{sheet.name}"

@@ -18,13 +18,9 @@ ALLOWED = {
     "training": set(),
     "evaluation": {"models"},  # its classifiers are made of their layers
     "methods": {"transport", "privacy", "models", "training"},
-    "attacks": {"transport", "privacy"},
-    "claims": {"methods", "transport", "privacy", "models", "training", "attacks"},
     "reporting": set(),
-    "tasks": {
-        *("methods", "transport", "privacy", "models", "training", "data", "evaluation", "reporting"),
-        *("attacks", "claims"),
-    },
+    "papers": {"methods", "transport", "privacy", "models", "training", "data", "evaluation", "reporting"},
+    "tasks": {"papers", "methods", "transport", "privacy", "models", "training", "data", "evaluation", "reporting"},
 }
 
 
@@ -43,6 +39,24 @@ def test_imports_go_one_way(room):
             parts = name.split(".")
             if parts[0] == "dpot" and len(parts) > 1 and parts[1] in ALLOWED and parts[1] != room:
                 assert parts[1] in ALLOWED[room], f"{path.relative_to(PACKAGE)} imports {name}"
+
+
+def test_papers_compute_and_are_run_by_others():
+    """Of reporting they read what was published and what is on record; writing and launching is not theirs."""
+    for path in (PACKAGE / "papers").rglob("*.py"):
+        for name in imports(path):
+            assert not name.startswith("dpot.launch"), f"{path.relative_to(PACKAGE)} imports {name}"
+            if name.startswith("dpot.reporting"):
+                assert name.split(".")[2] in ("published", "store"), f"{path.relative_to(PACKAGE)} imports {name}"
+        assert "write_atomically" not in path.read_text(), path
+
+
+@pytest.mark.parametrize("paper", [p.name for p in (PACKAGE / "papers").iterdir() if (p / "__init__.py").exists()])
+def test_a_paper_knows_no_other(paper):
+    others = {p.name for p in (PACKAGE / "papers").iterdir() if p.is_dir()} - {paper}
+    for path in (PACKAGE / "papers" / paper).rglob("*.py"):
+        for name in imports(path):
+            assert not (name.startswith("dpot.papers.") and name.split(".")[2] in others), f"{path} imports {name}"
 
 
 def test_transport_and_privacy_know_no_configuration():

@@ -165,7 +165,7 @@ def gather(output_root: str | Path | None, reproduced: Path = store.REPRODUCED) 
         printed = None
         if sheet.kind == "table" and sheet.paper in published.papers():
             printed = published.tables(sheet.paper).get(sheet.name)
-        cells = [] if sheet.task else compare.compare(sheet, printed, records, None)
+        cells = [] if sheet.compute else compare.compare(sheet, printed, records, None)
         mine = [d for d in documents if _belongs(d, sheet)]
         states.append(SheetState(sheet, printed, cells, _runs(sheet, records), mine))
     owned = {id(d) for state in states for d in state.documents}

@@ -1,14 +1,14 @@
 """Sheets: one yaml per published table in experiments/, with the overrides that make each of its cells.
 
 A *run* is one (row, group of columns with the same overrides, seed); it may fill several cells. A table that needs
-no training names the task that computes it instead.
+no training names the function in dpot.papers that computes it instead.
 """
 
 from __future__ import annotations
 
 import shlex
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -57,7 +57,8 @@ class Sheet:
     columns: tuple[Column, ...]
     seeds: int
     demo: str | None  # a data set that is always at hand, for a demonstration without the real data
-    task: str | None = None  # a task that makes the whole table by itself, without training
+    compute: str | None = None  # the function in dpot.papers that makes the whole table, without training
+    options: Mapping[str, Any] = field(default_factory=dict)  # of that function
     # row → an override of a column → what this row adds there: settings a paper chose per data set
     special: Mapping[str, Mapping[str, tuple[str, ...]]] = field(default_factory=dict)
     picture: str | None = None  # of a figure: "samples" (grids) or "curves"
@@ -118,9 +119,10 @@ def all_sheets() -> list[Sheet]:
 
 def parse(body: dict[str, Any], path: Path, kind: str) -> Sheet:
     """Check a sheet's shape and build it."""
-    if "task" in body:
+    if "compute" in body:
         head = (body["paper"], str(body[kind]), kind, body["title"])
-        return Sheet(*head, common=(), rows={}, columns=(), seeds=1, demo=None, task=body["task"])
+        empty = Sheet(*head, common=(), rows={}, columns=(), seeds=1, demo=None)
+        return replace(empty, compute=str(body["compute"]), options=body.get("options", {}))
     try:
         columns = tuple(
             Column(str(name), tuple(c.get("overrides", ())), str(c["metric"])) for name, c in body["columns"].items()

@@ -1,6 +1,6 @@
 """`task=claims`: every claim of the papers that can be checked by a computation, checked now.
 
-The checks live in dpot/claims/, one module per paper with its list CLAIMS. What is found is printed and kept under
+The checks live in dpot/papers/PAPER/claims.py, each with its list CLAIMS. What is found is printed and kept under
 output_root/claims/PAPER.json, from where the report takes it.
 """
 
@@ -18,9 +18,9 @@ from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
-import dpot.claims
-from dpot.claims.base import Claim
+import dpot.papers
 from dpot.config import unknown
+from dpot.papers.claims import Claim
 from dpot.record import provenance, write_atomically
 from dpot.tasks.base import Answer, Task
 
@@ -38,7 +38,7 @@ class Claims(Task):
         papers = [cfg.paper] if cfg.paper is not None else list(known)
         found = []
         for paper in papers:
-            checked = [checked_claim(claim) for claim in known[paper]]
+            checked = [checked_claim(paper, claim) for claim in known[paper]]
             path = Path(cfg.output_root) / "claims" / f"{paper}.json"
             kept = {"paper": paper, "claims": checked, "provenance": provenance(cfg)}
             write_atomically(path, json.dumps(kept, indent=1, ensure_ascii=False) + "\n")
@@ -47,20 +47,17 @@ class Claims(Task):
 
 
 def collected() -> dict[str, list[Claim]]:
-    """CLAIMS of every module of dpot/claims, by paper."""
-    found: dict[str, list[Claim]] = {}
-    for module in sorted(pkgutil.iter_modules(dpot.claims.__path__), key=lambda m: m.name):
-        for claim in getattr(importlib.import_module(f"dpot.claims.{module.name}"), "CLAIMS", ()):
-            found.setdefault(claim.paper, []).append(claim)
-    return found
+    """The claims of every paper that has a folder, by its name."""
+    folders = sorted(module.name for module in pkgutil.iter_modules(dpot.papers.__path__) if module.ispkg)
+    return {paper: importlib.import_module(f"dpot.papers.{paper}.claims").CLAIMS for paper in folders}
 
 
-def checked_claim(claim: Claim) -> dict[str, Any]:
+def checked_claim(paper: str, claim: Claim) -> dict[str, Any]:
     """The claim with what its check found, and how long that took."""
     started = time.monotonic()
     finding = claim.check()
     return {
-        "paper": claim.paper,
+        "paper": paper,
         "name": claim.name,
         "claim": claim.claim,
         "verdict": finding.verdict,

@@ -11,10 +11,10 @@ from omegaconf import DictConfig, OmegaConf
 from rich.console import Console
 
 from dpot import config
-from dpot.errors import UsageError
 from dpot.record import write_atomically
 from dpot.reporting import compare, published, sheets, store, tables
 from dpot.tasks.base import Answer, Task
+from dpot.tasks.compute import chosen_sheet, computed
 
 
 class Compare(Task):
@@ -31,10 +31,10 @@ class Compare(Task):
     def run(self, cfg: DictConfig) -> Answer:
         """Find the sheet, its records and the published table; answer with every cell."""
         sheet = chosen_sheet(cfg)
-        if sheet.task:
-            computed = by_task(sheet, cfg)
-            found = [cell["verdict"] for cell in computed.data.get("cells", ())]
-            return replace(computed, exit_code=computed.exit_code or int(self.fail_on in found))
+        if sheet.compute:
+            whole = computed(sheet, cfg)
+            found = [cell["verdict"] for cell in whole.data.get("cells", ())]
+            return replace(whole, exit_code=int(self.fail_on in found))
         cells = compared(sheet, cfg, self.profile)
         answer = compare.as_answer(sheet, cells)
         if self.export:
@@ -51,27 +51,6 @@ class Compare(Task):
                 console.print(line, highlight=False)
 
         return Answer(answer, show, exit_code=int(failed))
-
-
-def chosen_sheet(cfg: DictConfig) -> sheets.Sheet:
-    """The sheet that paper= and table= (or figure=) name."""
-    if cfg.paper is None or (cfg.table is None and cfg.figure is None):
-        known = ", ".join(f"paper={s.paper} {s.kind}={s.name}" for s in sheets.all_sheets())
-        raise UsageError(f"say which table: {known}")
-    if cfg.table is not None:
-        return sheets.load(cfg.paper, cfg.table, "table")
-    return sheets.load(cfg.paper, cfg.figure, "figure")
-
-
-def by_task(sheet: sheets.Sheet, cfg: DictConfig) -> Answer:
-    """The answer of the task that makes a whole sheet."""
-    own = cfg.copy()
-    own.task = OmegaConf.load(config.CONF_DIR / "task" / f"{sheet.task}.yaml")
-    own.paper = sheet.paper
-    own[sheet.kind] = int(sheet.name) if sheet.name.isdigit() else sheet.name
-    config.check(own)
-    task: Task = config.instantiate(own.task, "task")
-    return task.run(own)
 
 
 def compared(

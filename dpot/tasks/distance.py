@@ -23,11 +23,11 @@ from dpot.methods.distance.direct_wad import DirectWad
 from dpot.methods.distance.parties import Distance as Method
 from dpot.methods.distance.parties import Estimate, Party
 from dpot.methods.distance.sketch import SketchDistance
+from dpot.papers.triangle_wad.clouds import Side, loaded, points_allowed, two_sides
 from dpot.privacy.budget import Budget
 from dpot.profiles import Profile
 from dpot.ranges import Count, Positive
 from dpot.record import Record
-from dpot.tasks.clouds import Side, loaded, points_allowed, two_sides
 from dpot.tasks.training import Findings, Training, TrainingTask, show_headline
 from dpot.transport.exact import exact_plan
 from dpot.transport.otdd import Statistics

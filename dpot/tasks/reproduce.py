@@ -30,7 +30,8 @@ from dpot.ranges import Count, NonNegativeInt
 from dpot.record import RECORD, Record, Run, write_atomically
 from dpot.reporting import compare, pictures, sheets, store, tables
 from dpot.tasks.base import Answer, Task
-from dpot.tasks.compare import by_task, chosen_sheet, compared, lacking
+from dpot.tasks.compare import compared, lacking
+from dpot.tasks.compute import chosen_sheet, computed
 
 log = logging.getLogger("dpot")
 SMALL = ("quick", "smoke")  # profiles for a CPU
@@ -105,10 +106,8 @@ class Reproduce(Task):
             return Answer(data, lambda console: console.print(why, style="red", highlight=False), exit_code=1)
 
     def _sheet(self, sheet: sheets.Sheet, cfg: DictConfig) -> Answer:
-        if sheet.task and self.dry_run:
-            return _computed_answer(sheet)
-        if sheet.task:
-            return by_task(sheet, cfg)
+        if sheet.compute:
+            return _computed_answer(sheet) if self.dry_run else computed(sheet, cfg)
         for row in self.rows or ():
             if sheet.rows.get(row) is None:
                 raise config.unknown("row", row, [name for name, o in sheet.rows.items() if o is not None])
@@ -334,8 +333,8 @@ class Reproduce(Task):
 
 
 def _computed_answer(sheet: sheets.Sheet) -> Answer:
-    """The plan of a sheet that one task computes as a whole."""
-    command = f"dpot task={sheet.task} paper={sheet.paper} {sheet.kind}={sheet.name}"
+    """The plan of a sheet that is computed as a whole."""
+    command = f"dpot task=compute paper={sheet.paper} {sheet.kind}={sheet.name}"
     runs = [{"row": "all", "data": "", "seed": None, "state": "due", "command": command}]
     data = {"paper": sheet.paper, sheet.kind: sheet.name, "runs": runs, "expected_seconds": None}
     return Answer(data, lambda console: console.print(f"computed as a whole: {command}", highlight=False))

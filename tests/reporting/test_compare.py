@@ -166,7 +166,7 @@ def test_unknown_sheets_are_answered_with_the_known():
 def test_every_sheet_names_rows_and_columns_of_its_table():
     for each in sheets.all_sheets():
         printed = published.tables(each.paper).get(each.name) if each.kind == "table" else None
-        if printed and each.task is None:
+        if printed and each.compute is None:
             columns = {c.column for c in printed.cells}
             assert len(columns & {c.name for c in each.columns}) >= len(columns) / 2  # the sheet's others are ours
             assert {c.row for c in printed.cells} <= set(each.rows)

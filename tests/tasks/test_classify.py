@@ -1,4 +1,4 @@
-"""task=classify and task=compose end to end, with the real configuration shrunk."""
+"""task=classify end to end, with the real configuration shrunk."""
 
 import json
 
@@ -65,26 +65,6 @@ def test_impossible_combinations_are_refused_in_one_line(tmp_path, overrides, er
     with pytest.raises(error, match=words) as caught:
         classify(tmp_path, *overrides)
     assert "\n" not in str(caught.value)
-
-
-def compose(tmp_path, *overrides):
-    return run(compose_config(["task=compose", "paper=wdp", f"output_root={tmp_path}", "device=cpu", *overrides])).data
-
-
-def test_figures_and_tables_are_written_with_their_data(tmp_path):
-    for overrides in (["table=1"], ["table=2"], ["figure=1"], ["figure=3"], ["figure=4", "task.seeds=1"]):
-        answer = compose(tmp_path, *overrides)
-        for file in answer["files"]:
-            assert (tmp_path / "wdp" / file.rpartition("/")[2]).stat().st_size > 100
-        assert answer["made_by"]["commit"]
-    composition = json.loads((tmp_path / "wdp" / "figure4.json").read_text())
-    assert [panel["quantile"] for panel in composition["panels"]] == [0.05, 0.5, 0.75, 0.99]
-    assert all(len(panel["curves"]["wasserstein"]) == 100 for panel in composition["panels"])
-
-
-def test_another_figure_is_refused(tmp_path):
-    with pytest.raises(UsageError, match="figure=1, 2, 3, 4"):
-        compose(tmp_path, "figure=5")
 
 
 def test_table_2_sheet_and_published_numbers_fit_together():

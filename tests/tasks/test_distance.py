@@ -4,15 +4,12 @@ import json
 from pathlib import Path
 
 import pytest
-import torch
 
 from dpot.composing import compose_config
 from dpot.errors import UsageError
 from dpot.launch import run
 from dpot.reporting import published, sheets
 from dpot.reporting.compare import verdict
-from dpot.tasks.clouds import Side
-from dpot.tasks.triangle_wad import _figures
 
 SMOKE = ["dataset=digits", "profile=smoke"]
 
@@ -81,32 +78,11 @@ def test_an_attack_needs_public_records(answer):
         answer("task=attack", *SMOKE, "task.public=1")
 
 
-def test_a_figure_is_written_with_where_it_comes_from(answer):
-    figure = answer("task=reproduce", "paper=triangle_wad", "figure=4", "profile=smoke")
-    assert not figure["comparable"]
-    assert figure["provenance"]["data"][0]["name"] == "digits"
-    for row in figure["rows"]:
-        assert row["constant γ p=2"] == pytest.approx(1)
-        assert abs(row["right p=2"] - 1) <= row["bound p=2"] - 1 + 1e-9
-    assert all(Path(file).exists() for file in figure["files"])
-
-
-def test_every_figure_has_its_sheet_and_the_table_its_published_rows():
-    for number in _figures():
-        assert sheets.load("triangle_wad", number, "figure").task == "triangle_wad"
+def test_the_table_has_its_published_rows():
     sheet, table = sheets.load("triangle_wad", 1), published.table("triangle_wad", 1)
     columns = {cell.column for cell in table.cells}
     assert {c.name for c in sheet.columns if not c.name.endswith("time/direct")} <= columns
     assert {cell.row for cell in table.cells} <= set(sheet.rows)
-
-
-def test_noisy_rows_follow_their_law():
-    side = Side(torch.zeros(2000, 20, dtype=torch.float64), None, 0)
-    random = torch.Generator().manual_seed(0)
-    normal = side.with_noise(1000, 5.0, random).x
-    assert float(normal[1000:].abs().sum()) == 0
-    assert float(normal[:1000].mean()) == pytest.approx(2, abs=0.2)
-    assert float(normal[:1000].std()) == pytest.approx(5, rel=0.03)
 
 
 @pytest.mark.parametrize(("ours", "said"), [(102.9, "within"), (97.1, "within"), (103.1, "outside")])

@@ -136,8 +136,8 @@ def test_a_dry_run_prints_lists_as_they_are(dpot):
 def test_a_dry_run_of_a_computed_table_computes_nothing(dpot, tmp_path):
     done = dpot("task=reproduce", "paper=dp_swd", "table=4", "task.dry_run=true", "output=json", check=True)
     (planned,) = json.loads(done.stdout)["runs"]
-    assert planned["command"] == "dpot task=accounting paper=dp_swd table=4"
-    assert not list(tmp_path.rglob("table4*"))
+    assert planned["command"] == "dpot task=compute paper=dp_swd table=4"
+    assert not list(tmp_path.rglob("computed*"))
 
 
 def test_of_all_sheets_one_that_lacks_something_does_not_stop_the_others(monkeypatch, tmp_path):

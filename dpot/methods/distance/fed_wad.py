@@ -5,7 +5,7 @@
 Each round the server sends γ and gets ξ_μ, ξ_ν; at the end the parties send their two distances. With t fixed at ½,
 as in TriangleWad's tables, the estimate stays above the distance; a random t in each round, the authors' own default,
 brings it down to it. There is no ε, and at the end γ lies on the geodesic: who knows one end computes the other
-(dpot/attacks).
+(dpot/papers/triangle_wad/attacks).
 """
 
 from __future__ import annotations

@@ -1,8 +1,9 @@
 """TriangleWad (Li, Huang, Wang & Pang 2024): the distance through a third measure γ, the defence data.
 
 Each party sends its interpolation with γ, η_μ = (1 - t)·μ + t·γ along an optimal plan, and W_p(η_μ, η_ν)/(1 - t) is the
-estimate (dpot/transport/geodesic.py says how good it is). There is no ε: see dpot/attacks for what the messages give
-away. With secret=false γ is public, as when a server hands it out; with secret=true only the two parties know it.
+estimate (dpot/transport/geodesic.py says how good it is). There is no ε: dpot/papers/triangle_wad/attacks
+shows what the messages give away. With secret=false γ is public, as when a server hands it out; with secret=true only
+the two parties know it.
 """
 
 from __future__ import annotations

@@ -46,8 +46,9 @@ def distances_of(gram: Floats) -> Floats:
 class WassersteinAccountant:
     """Theorems 1 to 3: loss_t = (Σ_pairs E|Z|^μ)^{1/μ},  Z ~ N(q·d_t, (2 − 2q + 2q²)·(noise)²);  Σ_t loss_t − ln δ/β.
 
-    The sum over pairs stands in for the paper's infimum, as the authors ran it. False both ways (dpot/claims/wdp.py):
-    Z is the difference of *independent* draws, so the loss grows with the noise, and a mixture is not a sum.
+    The sum over pairs stands in for the paper's infimum, as the authors ran it. False both ways
+    (dpot/papers/wdp/claims.py): Z is the difference of *independent* draws, so the loss grows with the noise, and a
+    mixture is not a sum.
     """
 
     order: float = 16.0

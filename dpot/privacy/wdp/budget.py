@@ -136,7 +136,8 @@ class NotAnEpsilon:
 class WassersteinBudget(NotAnEpsilon):
     """(μ, W)-WDP after composition, with the tail −ln δ/β of Theorem 1 where δ is given: W is in output units.
 
-    What the paper calls its (ε, δ). Theorem 1 does not hold (dpot/claims/wdp.py), so this is for reproduction only.
+    What the paper calls its (ε, δ). Theorem 1 does not hold (dpot/papers/wdp/claims.py), so this is for reproduction
+    only.
     """
 
     what: ClassVar[str] = "Wasserstein budget"

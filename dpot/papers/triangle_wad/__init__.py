@@ -1,0 +1,1 @@
+"""TriangleWad (Li, Huang, Wang & Pang 2024): claims, tables and figures."""
