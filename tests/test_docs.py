@@ -41,6 +41,18 @@ def example(tmp_path, monkeypatch):
     return composed
 
 
+def test_the_example_training_runs_as_it_stands(tmp_path, monkeypatch):
+    (source,) = blocks(REPOSITORY / "docs" / "training.md", "python")
+    monkeypatch.chdir(tmp_path)
+    names = {}
+    exec(compile(source, "training.md", "exec"), names)
+    assert names["outcome"].steps == 60
+    (entry,) = names["gate"].ledger.entries
+    assert (entry.count, str(entry.sampler)) == (60, "poisson")
+    assert 0 < names["gate"].ledger.epsilon() <= 10
+    assert not list(tmp_path.rglob("*.dpot"))  # discarded
+
+
 def test_the_example_method_can_be_audited_as_it_stands(example):
     answer = run(example("task=audit", "task.canaries=120", "privacy.epsilon=2", "task.replays=3"))
     data, controls = answer.data, answer.data["controls"]

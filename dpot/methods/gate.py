@@ -87,7 +87,8 @@ class Gate:
         default the file that asks. unaccounted: a noise multiplier for NonPrivate, noise that no ε stands behind.
         """
         if source is None:
-            source = sys._getframe(1).f_globals["__name__"].replace(".", "/") + ".py"
+            asking = sys._getframe(1).f_globals.get("__name__", "unknown")
+            source = f"{asking.replace('.', '/')}.py"
         return Release(self, event, sampler, steps, source, unaccounted)
 
     def keep(
