@@ -43,7 +43,6 @@ from dpot.privacy.counts import count_deviation
 from dpot.privacy.errors import POSITIVE, InvalidParameter, SamplerMismatch, number
 from dpot.privacy.events import (
     CountGaussian,
-    DiscreteGaussian,
     Event,
     FixedSizeSampled,
     Gaussian,
@@ -116,20 +115,29 @@ class Gate:
 
 
 class Release:
-    """A way out of the gate for one kind of value; call it with what should leave."""
+    """A way out of the gate for one kind of value; call it with what should leave.
+
+    noise_multiplier: noise over sensitivity; 0 without noise.
+    """
 
     def __init__(
         self, gate: Gate, event: Event, sampler: Sampler | None, steps: int, source: str, unaccounted: float
     ) -> None:
-        self.event, self.steps, self.source = event, steps, source
-        self._gate, self._mechanism = gate, event.event if isinstance(event, Sampled) else event
+        self.event, self.steps, self.source, self._gate = event, steps, source, gate
         self._bare = isinstance(event, NonPrivate)
         if unaccounted and not self._bare:
             raise InvalidParameter(f"{source}: the noise of {type(event).__name__} is the event's own")
-        if not isinstance(self._mechanism, NonPrivate | Gaussian | DiscreteGaussian | ProjectionGaussian):
-            raise InvalidParameter(f"{source}: the gate draws no noise for {type(self._mechanism).__name__}")
-        self._unaccounted = unaccounted
-        self._whole = isinstance(self._mechanism, CountGaussian | DiscreteGaussian)
+        inside = event.event if isinstance(event, Sampled) else event
+        self._whole = isinstance(inside, CountGaussian)
+        self._sigma: float | None = None  # where the event has it, and the sensitivity with it
+        if isinstance(inside, NonPrivate):
+            self.noise_multiplier = unaccounted
+        elif isinstance(inside, Gaussian):
+            self.noise_multiplier = inside.noise_multiplier
+        elif isinstance(inside, ProjectionGaussian):
+            self.noise_multiplier, self._sigma = inside.sigma / inside.diameter, inside.sigma
+        else:
+            raise InvalidParameter(f"{source}: the gate draws no noise for {type(inside).__name__}")
         self._drawn = self._agreed(sampler)
         self._charged = self._made = 0
         if steps > 1 and not self._bare and gate.ledger.budget.epsilon is not None:
@@ -169,23 +177,10 @@ class Release:
         self._gate.ledger.charge(self.event, count=count, source=self.source, sampler=self._drawn)
         self._charged += count
 
-    @property
-    def noise_multiplier(self) -> float:
-        """Noise over sensitivity; 0 if there is no noise."""
-        inside = self._mechanism
-        if isinstance(inside, Gaussian):
-            return inside.noise_multiplier
-        if isinstance(inside, ProjectionGaussian):
-            return inside.sigma / inside.diameter
-        if isinstance(inside, DiscreteGaussian):
-            return inside.sigma / (inside.sensitivity * math.sqrt(inside.coordinates))
-        return self._unaccounted
-
     def deviation(self, sensitivity: float | None = None) -> float:
         """The standard deviation of the noise on a value that one record moves by so much at most."""
-        inside = self._mechanism
-        if isinstance(inside, ProjectionGaussian | DiscreteGaussian):
-            return inside.sigma
+        if self._sigma is not None:
+            return self._sigma
         if not self.noise_multiplier:
             return 0.0
         bound = number("sensitivity", sensitivity, POSITIVE)
