@@ -29,6 +29,7 @@ import torch
 from torch import Tensor
 
 from dpot.config import REPOSITORY
+from dpot.methods.gate import Gate
 from dpot.methods.sketch.directions import draw_directions
 from dpot.methods.sketch.features import Layout, LinearMap
 from dpot.methods.sketch.release import MEAN_SHARE, Sketcher, Stream, read_moments
@@ -74,8 +75,7 @@ def release(records: int, side: int, lines: int, device: torch.device) -> dict[s
         CLASSES,
         ruled,
         multiplier,
-        Ledger.of(budget),
-        NoiseSource(device=device),
+        Gate(ledger=Ledger.of(budget), noise=NoiseSource(device=device)),
     )
     seconds: dict[str, float] = {}
     clock = time.perf_counter if device.type == "cuda" else time.process_time  # others may be using the processor
@@ -90,13 +90,14 @@ def release(records: int, side: int, lines: int, device: torch.device) -> dict[s
         pass
     timed("making the records once", began)
     shares = (ruled.norm_share, ruled.moment_share * MEAN_SHARE, ruled.moment_share * (1 - MEAN_SHARE))
-    for_norm, for_mean, for_square = (sketcher.charge(s, f"release {i}") for i, s in enumerate(shares))
-    for_bins = sketcher.charge(ruled.first_share, "bins")
+    for_norm, for_mean, for_square = (sketcher.open(s, f"release {i}") for i, s in enumerate(shares))
+    for_bins = sketcher.open(ruled.first_share, "bins")
     began = clock()
     bound = sketcher.norms(for_norm)
     timed("lengths", began)
     began = clock()
-    moments = read_moments(sketcher.moments(bound, (for_mean, for_square)), (1, side, side), bound, for_square)
+    sums = sketcher.moments(bound, for_mean, for_square)
+    moments = read_moments(sums, (1, side, side), bound, for_square.noise_multiplier)
     timed("moments", began)
     random = torch.Generator(device).manual_seed(0)
     directions = draw_directions((1, side, side), ruled.layout, moments, ruled.low_noise, random)
@@ -114,7 +115,7 @@ def release(records: int, side: int, lines: int, device: torch.device) -> dict[s
         "seconds": seconds,
         "total_seconds": round(total, 3),
         "records_per_second": round(records / total),
-        "epsilon": round(sketcher.ledger.epsilon(), 6),
+        "epsilon": round(sketcher.gate.ledger.epsilon(), 6),
         **peak,
     }
 

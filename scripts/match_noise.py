@@ -31,11 +31,12 @@ from dpot.composing import compose_config
 from dpot.config import CONF_DIR
 from dpot.data.base import Dataset, facts, unit_range
 from dpot.evaluation.downstream import Downstream
+from dpot.methods.gate import Release
 from dpot.methods.generate.base import Problem
 from dpot.methods.generate.dp_sinkhorn import DPSinkhorn
 from dpot.models.sinkhorn_dcgan import SinkhornDCGAN
 from dpot.privacy.budget import Budget
-from dpot.privacy.events import Event, NonPrivate
+from dpot.privacy.events import NonPrivate
 from dpot.privacy.ledger import Ledger
 from dpot.privacy.noise import NoiseSource
 from dpot.record import provenance, write_atomically
@@ -89,11 +90,11 @@ PARTS = {4: "a quarter", 2: "half", 1: "all"}  # averages of weights are judged 
 class Matched(DPSinkhorn):
     """The private training with a noise that no ε stands behind."""
 
-    def _mechanism(self, problem: Problem, steps: int) -> tuple[Sampler, Event]:
+    def _mechanism(self, problem: Problem, steps: int) -> tuple[Sampler, Release]:
         assert self.noise_multiplier is not None
-        self.multiplier = self.noise_multiplier
         sampler = Poisson(len(problem.images), self.batch / len(problem.images), problem.noise.generator)
-        return sampler, NonPrivate("a simulation: the noise is that of many more steps")
+        event = NonPrivate("a simulation: the noise is that of many more steps")
+        return sampler, problem.release(event, sampler=sampler, steps=steps, unaccounted=self.noise_multiplier)
 
 
 def train(

@@ -21,21 +21,56 @@ def blocks(path, language):
     return re.findall(rf"```{language}\n(.*?)```", path.read_text(), flags=re.DOTALL)
 
 
-def test_the_example_method_runs_as_it_stands(tmp_path, monkeypatch):
+@pytest.fixture
+def example(tmp_path, monkeypatch):
+    """The configuration of a task with the method of docs/add_a_method.md as its loss."""
     page = REPOSITORY / "docs" / "add_a_method.md"
     (source,), (settings,) = blocks(page, "python"), blocks(page, "yaml")
     body = source.split("class ClassMeans")[1]
     assert len([line for line in body.splitlines() if line.strip()]) <= 35  # "30 lines", signature and docstring apart
-    module = types.ModuleType("dpot.methods.class_means")
+    module = types.ModuleType("dpot.methods.generate.class_means")
     monkeypatch.setitem(sys.modules, module.__name__, module)
     exec(compile(source, "class_means.py", "exec"), module.__dict__)
     monkeypatch.setattr(record, "code_fingerprint", lambda cfg: "as in the document")  # there is no file to hash
-    overrides = ["task=generate", "dataset=digits", "profile=smoke", "privacy=eps10", f"output_root={tmp_path}"]
-    cfg = compose_config([*overrides, "device=cpu"])
-    OmegaConf.set_struct(cfg, False)
-    cfg.loss = OmegaConf.create(settings)
-    answer = run(cfg).data
+
+    def composed(*overrides):
+        cfg = compose_config([*overrides, "device=cpu", f"output_root={tmp_path}"])
+        OmegaConf.set_struct(cfg, False)
+        cfg.loss = OmegaConf.create(settings)
+        return cfg
+
+    return composed
+
+
+def test_the_example_training_runs_as_it_stands(tmp_path, monkeypatch):
+    (source,) = blocks(REPOSITORY / "docs" / "training.md", "python")
+    monkeypatch.chdir(tmp_path)
+    names = {}
+    exec(compile(source, "training.md", "exec"), names)
+    assert names["outcome"].steps == 60
+    (entry,) = names["gate"].ledger.entries
+    assert (entry.count, str(entry.sampler)) == (60, "poisson")
+    assert 0 < names["gate"].ledger.epsilon() <= 10
+    assert not list(tmp_path.rglob("*.dpot"))  # discarded
+
+
+def test_the_example_method_can_be_audited_as_it_stands(example):
+    answer = run(example("task=audit", "task.canaries=120", "privacy.epsilon=2", "task.replays=3"))
+    data, controls = answer.data, answer.data["controls"]
+    assert (data["method"], data["canaries"], data["guesses"]) == ("class_means", 120, 60)
+    assert data["lower_bound"] <= data["claimed_epsilon"] <= 2
+    assert controls["positive"]["lower_bound"] > data["claimed_epsilon"]
+    assert controls["null"]["passed"]
+    # two images of norm 10 that have nothing in common are √2·10 apart: the bound is attained
+    assert controls["sensitivity"]["declared"] == pytest.approx(2**0.5 * 10, rel=0.03)
+    assert controls["sensitivity"]["actual"] == pytest.approx(2**0.5 * 10, rel=1e-3)
+    assert data["passed"]
+
+
+def test_the_example_method_runs_as_it_stands(example):
+    answer = run(example("task=generate", "dataset=digits", "profile=smoke", "privacy=eps10")).data
     assert answer["privacy"]["rigorous"]
+    assert answer["privacy"]["entries"][0]["source"] == "dpot/methods/generate/class_means.py"
     assert answer["privacy"]["releases"] == 1
     assert 9 < answer["privacy"]["epsilon"] <= 10
     history = answer["metrics"]["training"]

@@ -1,26 +1,24 @@
-"""What every private training is given, whatever it trains: budget, ledger, noise, checkpoints."""
+"""What every private training is given, whatever it trains: budget, gate, generators, checkpoints."""
 
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import ClassVar
 
 import torch
-from safetensors import safe_open
-from safetensors.torch import load_file, save
 from torch import Tensor, nn
 from torch.optim import Optimizer
 
 from dpot.errors import PrivacyError
+from dpot.methods.gate import Gate, Release, note_other_code
 from dpot.privacy.budget import Budget
-from dpot.privacy.events import Event, NonPrivate
 from dpot.privacy.ledger import Ledger
 from dpot.privacy.noise import NoiseSource
 from dpot.privacy.statement import Statement
-from dpot.record import name_of_code, write_atomically
+from dpot.record import name_of_code
 from dpot.training.checkpoint import CheckpointPolicy
 from dpot.training.ema import EMA
 from dpot.training.engine import Engine
@@ -37,16 +35,14 @@ class Loss:
 
 
 @dataclass(kw_only=True)
-class Work:
+class Work(Gate):
     """The budget and the means of one run.
 
-    Whatever touches private records must go through `ledger`; whatever hides them draws from `noise`, which does not
-    follow the experiment seed. `random` does: initial weights, codes, directions.
+    Whatever is taken from private records leaves through `release` (gate.py). Batches are drawn with the generator of
+    `noise`, which does not follow the experiment seed. `random` does: initial weights, codes, public directions.
     """
 
     budget: Budget
-    ledger: Ledger
-    noise: NoiseSource
     random: torch.Generator
     max_steps: int | None = None
     checkpoints: Path | None = None
@@ -103,62 +99,40 @@ class Work:
         self.engines.append(engine)
         return engine
 
-    def keep_release(self, name: str, make: Callable[[], dict[str, Tensor]]) -> dict[str, Tensor]:
-        """A one-shot release: made once, and read back by a run that resumes, which must not draw it again.
+    def keep_release(
+        self, name: str, releases: Sequence[Release], make: Callable[[], dict[str, Tensor]]
+    ) -> dict[str, Tensor]:
+        """What `make` lets out through one-shot releases: made once, and read back by a run that resumes.
 
         It holds whatever belongs to the release (public directions too: on another device the seed would give
         others). What is kept is already private, so the file may stay beside the record.
         """
-        if self.checkpoints is None:
-            return make()
         owner = hashlib.sha256(self.fingerprint.encode()).hexdigest()[:12]  # of this configuration and these data
-        path = self.checkpoints.parent / f"release-{name}-{owner}.safetensors"
-        if path.exists():
-            kept = load_file(path)
-            with safe_open(path, "pt") as file:
-                _note_other_code(self.ledger, f"the release {name}", (file.metadata() or {}).get("code"))
-        else:
-            kept = {key: tensor.cpu().contiguous() for key, tensor in make().items()}
-            write_atomically(path, save(kept, {"code": name_of_code()}))
-        return {key: tensor.to(self.device) for key, tensor in kept.items()}
+        folder = None if self.checkpoints is None else self.checkpoints.parent
+        return self.keep(name, folder and folder / f"release-{name}-{owner}.safetensors", releases, make)
 
     def statement(self) -> Statement:
         """What was released."""
+        if self.budget.is_private:
+            refuse_silence(self.ledger)
         return statement_of(self.ledger, self.noise, self.engines)
 
-    def charging(self, event: Event, source: str, sampler: str, steps: int) -> Callable[[int], None]:
-        """A hook that charges `event` once per step, before the steps are made.
 
-        Whether all of them fit the budget is known now, and said now, not after an hour of training.
-        """
-        if self.ledger.budget.epsilon is not None and not isinstance(event, NonPrivate):
-            affordable = self.ledger.affordable(event)
-            if affordable < steps:
-                raise PrivacyError(
-                    f"{steps} steps with this noise exceed the budget of epsilon={self.ledger.budget.epsilon:g}, which "
-                    f"allows {affordable}: take fewer steps, more noise (or let it be calibrated), or raise "
-                    "privacy.epsilon"
-                )
-        drawn = str(event.sampler) if isinstance(event, NonPrivate) else sampler  # no noise: no sampler helps
-
-        def before(count: int) -> None:
-            self.ledger.charge(event, count=count, source=source, sampler=drawn)
-
-        return before
+def refuse_silence(ledger: Ledger) -> None:
+    """A budget was given, so private records were learned from: an empty ledger then is an account that is missing."""
+    if not ledger.entries:
+        raise PrivacyError(
+            "there is a privacy budget and nothing in the ledger: what was learned from private records did not pass "
+            "the gate; a private method opens it with problem.release(event, ...)"
+        )
 
 
 def statement_of(ledger: Ledger, noise: NoiseSource, engines: Iterable[Engine]) -> Statement:
     """What was released, with a word about steps that other code than the present made."""
+    if ledger.budget.is_private:
+        refuse_silence(ledger)
     for engine in engines:
         last = {part["code"]: part["until"] for part in engine.outcome.earlier if part["until"]}
         for code, until in last.items():
-            _note_other_code(ledger, f"the steps of {engine.name} up to {until:,}", code)
+            note_other_code(ledger, f"the steps of {engine.name} up to {until:,}", code)
     return Statement.of(ledger, noise.record())
-
-
-def _note_other_code(ledger: Ledger, what: str, code: str | None) -> None:
-    if code != name_of_code():
-        ledger.note_uncovered(
-            f"{what}, made by other code ({code or 'not known which'}): noise and samplers are described as the "
-            "present code has them"
-        )

@@ -18,18 +18,12 @@ from __future__ import annotations
 
 import math
 
-from torch import Tensor
-
-from dpot.privacy.errors import POSITIVE, InvalidParameter, number
-from dpot.privacy.noise import NoiseSource
+from dpot.privacy.errors import POSITIVE, number
 
 ROUNDING_VARIANCE = 4  # s² above
 
 
-def noisy_counts(counts: Tensor, sensitivity: float, noise_multiplier: float, noise: NoiseSource) -> Tensor:
-    """counts + discrete Gaussian noise, as private as Gaussian(noise_multiplier) at this L2 sensitivity."""
-    if counts.dtype.is_floating_point:
-        raise InvalidParameter("only whole numbers can be released as counts")
+def count_deviation(sensitivity: float, noise_multiplier: float) -> float:
+    """σ of the noise that makes counts of this L2 sensitivity as private as Gaussian(noise_multiplier)."""
     scale = number("noise_multiplier", noise_multiplier, POSITIVE) * number("sensitivity", sensitivity, POSITIVE)
-    sigma = math.sqrt(scale**2 + ROUNDING_VARIANCE)
-    return counts + noise.discrete_gaussian(counts.shape, sigma).to(counts.device)
+    return math.sqrt(scale**2 + ROUNDING_VARIANCE)

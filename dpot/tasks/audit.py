@@ -7,13 +7,14 @@ Three looks at the method's own code, on synthetic records, in seconds on a CPU:
   control guesses coins that the run never saw, and must find nothing.
 - replay: the method on neighbouring data with the same noise. What the noise is enough for, by the ledger, against how
   far one record moves what it hides.
-- the noise itself: the same run with and without it gives the noise that was added; is it what was stated?
+- the noise itself: what left the gate less what came to it is the noise that was added; is it what was stated?
 
 An audit can refute an ε; it can never prove one.
 """
 
 from __future__ import annotations
 
+import contextlib
 import json
 import logging
 import math
@@ -27,15 +28,17 @@ from rich.console import Console
 from torch import Tensor
 
 from dpot import config
-from dpot.errors import UsageError
-from dpot.methods.generate.base import Method
+from dpot.errors import PrivacyError, UsageError
+from dpot.methods.generate.base import Method, Problem
+from dpot.methods.tape import Ended, Tape
 from dpot.privacy import audit
 from dpot.privacy.budget import Budget
 from dpot.privacy.events import DiscreteGaussian, Event, Gaussian, ProjectionGaussian, Sampled
 from dpot.privacy.ledger import Ledger
+from dpot.privacy.noise import NoiseSource
 from dpot.ranges import Count, Probability
 from dpot.record import provenance, write_atomically
-from dpot.tasks.audited import AUDITED, CLASSES, SIDE, Audited, Canaries, Plain, Tape, TapedNoise, TapedProblem
+from dpot.tasks.audited import CLASSES, SIDE, Audited, Canaries, Plain, watched
 from dpot.tasks.base import Answer, Task
 
 log = logging.getLogger("dpot")
@@ -44,68 +47,76 @@ ROUNDING = 1e-3  # float32 sums of two runs that differ in one record
 
 
 class Audit(Task):
-    """Audit the method that `loss=` names at the budget of `privacy=`."""
+    """Audit the method that `loss=` names at the budget of `privacy=`.
+
+    canaries: null: as many as the method's score is made for. guesses: null: half of them.
+    """
 
     def __init__(
         self,
-        canaries: Count = 400,
-        guesses: Count = 200,
+        canaries: Count | None = None,
+        guesses: Count | None = None,
         steps: Count = 20,
         confidence: Probability = 0.95,
         replays: Count = 6,
     ) -> None:
-        if guesses > canaries:
-            raise UsageError(f"task.guesses={guesses}: there are only {canaries} canaries")
         self.canaries, self.guesses, self.steps = canaries, guesses, steps
         self.confidence, self.replays = confidence, replays
 
     def run(self, cfg: DictConfig) -> Answer:
         """One run, its controls, the replays; the answer says whether the claim stands."""
-        method: Method = config.instantiate(cfg.loss, "loss")
-        watched = AUDITED.get(type(method))
-        if watched is None:
-            known = ", ".join(sorted(kind.__module__.rpartition(".")[2] for kind in AUDITED))
-            raise UsageError(f"loss: {type(method).__name__} cannot be audited; those that can: {known}")
+        kind = watched(config.instantiate(cfg.loss, "loss"))
+        canaries = self.canaries or kind.canaries
+        guesses = self.guesses or canaries // 2
+        if guesses > canaries:
+            raise UsageError(f"task.guesses={guesses}: there are only {canaries} canaries")
         budget: Budget = config.instantiate(cfg.privacy, "privacy")
         if budget.epsilon is None or budget.delta is None:
             raise UsageError("privacy.epsilon: an audit needs a claim to test")
-        reach = audit.best_bound(self.canaries, self.guesses, budget.delta, self.confidence)
+        reach = audit.best_bound(canaries, guesses, budget.delta, self.confidence)
         if budget.epsilon >= reach:
             log.warning(
                 "privacy.epsilon=%g: %d guesses can refute no more than %.3g, so this claim cannot be refuted; take "
                 "a smaller epsilon or more canaries",
                 budget.epsilon,
-                self.guesses,
+                guesses,
                 reach,
             )
-        data = self._audit(cfg, watched, budget)
+        data = self._audit(cfg, kind, budget, canaries, guesses)
         suffix = "-paper" if budget.mode == "paper" else ""
         path = Path(cfg.output_root) / "audit" / f"{data['method']}{suffix}.json"
         write_atomically(path, json.dumps(data | {"provenance": provenance(cfg)}, indent=1) + "\n")
         return Answer(data, lambda console: _show(console, data, path), exit_code=0 if data["passed"] else 1)
 
-    def _audit(self, cfg: DictConfig, watched: Audited, budget: Budget) -> dict[str, Any]:
+    def _audit(self, cfg: DictConfig, kind: Audited, budget: Budget, count: int, guesses: int) -> dict[str, Any]:
         assert budget.delta is not None
-        seeds = [int(s.generate_state(1)[0]) for s in np.random.SeedSequence(cfg.seed).spawn(4)]
+        seeds = [int(s.generate_state(1)[0]) for s in np.random.SeedSequence(cfg.seed).spawn(5)]
         random, rng = torch.Generator().manual_seed(seeds[0]), np.random.default_rng(seeds[1])
-        canaries = Canaries.draw(self.canaries, random)
-        included = rng.random(self.canaries) < 0.5
+        canaries = Canaries.draw(count, random)
+        included = rng.random(count) < 0.5
         images = canaries.images(torch.from_numpy(included))
         bounds, scores, ledgers = {}, {}, {}
         for name, strength in (("claim", 1.0), ("noise off", 0.0)):
-            tape, ledgers[name], method = self._release(
-                cfg, watched, budget, images, canaries.labels, seeds[2], strength, self.steps
+            tape, method, ledgers[name] = self._release(
+                cfg, kind, budget, images, canaries.labels, seeds[2], Tape(strength), self.steps
             )
-            scores[name] = watched.score(method, tape, canaries).double().numpy()
-            bounds[name] = audit.OneRun.of(scores[name], included, self.guesses, budget.delta, self.confidence)
+
+            def shadow(others: Tensor, tape: Tape = tape) -> Tape:
+                # where records are sampled, which ones were drawn is as secret as the noise
+                seed = seeds[4] if any(isinstance(one.event, Sampled) for one in tape.passed) else seeds[2]
+                answers = Tape(answers=[one.noisy for one in tape.passed], ends=True)
+                return self._release(cfg, kind, budget, others, canaries.labels, seed, answers, self.steps)[0]
+
+            scores[name] = kind.score(method, tape, canaries, shadow).double().numpy()
+            bounds[name] = audit.OneRun.of(scores[name], included, guesses, budget.delta, self.confidence)
         claimed = ledgers["claim"].epsilon()
         one, off = bounds["claim"], bounds["noise off"]
-        null = audit.false_alarms(scores["claim"], self.guesses, budget.delta, self.confidence, rng)
+        null = audit.false_alarms(scores["claim"], guesses, budget.delta, self.confidence, rng)
         # Where the claim is beyond what any guesses could refute, noise off is caught if nearly all of them are right.
-        reach = audit.best_bound(self.canaries, one.guesses, budget.delta, self.confidence)
+        reach = audit.best_bound(count, one.guesses, budget.delta, self.confidence)
         caught = off.lower_bound > min(claimed, NEARLY_ALL * reach)
         positive = {"lower_bound": off.lower_bound, "correct": off.correct, "reach": reach, "caught": caught}
-        replay = self._replay(cfg, watched, budget, random, seeds[3])
+        replay = self._replay(cfg, kind, budget, random, seeds[3])
         passed = one.lower_bound <= claimed and positive["caught"] and null["passed"] and replay["holds"]
         return {
             "method": [part for part in str(cfg.loss._target_).split(".")[:-1] if part != "method"][-1],
@@ -125,40 +136,43 @@ class Audit(Task):
     def _release(
         self,
         cfg: DictConfig,
-        watched: Audited,
+        kind: Audited,
         budget: Budget,
         images: Tensor,
         labels: Tensor,
         seed: int,
-        strength: float,
+        tape: Tape,
         steps: int,
-        history: list[Tensor] | None = None,
-    ) -> tuple[Tape, Ledger, Method]:
-        """Run the configured method once; what passed by, what the ledger holds, and the method as it was run."""
+    ) -> tuple[Tape, Method, Ledger]:
+        """Run the configured method once: what passed its gate, the method as it was run, what the ledger holds."""
         method: Method = config.instantiate(cfg.loss, "loss")
-        tape, ledger = Tape(strength, history=history), Ledger.of(budget)
+        kind.ease(method)
         torch.manual_seed(cfg.seed)
-        problem = TapedProblem(
+        problem = Problem(
             images=images,
             labels=labels,
             classes=CLASSES,
-            generator=Plain(watched.pixel_range),
+            generator=Plain(kind.pixel_range),
             budget=budget,
-            ledger=ledger,
-            noise=TapedNoise(seed, tape),
+            ledger=Ledger.of(budget),
+            noise=NoiseSource(seed),
+            tape=tape,
             random=torch.Generator().manual_seed(cfg.seed),
             max_steps=steps,
         )
-        problem.tape = tape
-        with watched.watch(tape):
+        with contextlib.suppress(Ended):
             method.fit(problem)
-        return tape, ledger, method
+        if not tape.passed:
+            raise PrivacyError(
+                f"loss: {type(method).__name__} let nothing out through the gate: what did it learn from?"
+            )
+        return tape, method, problem.ledger
 
     def _replay(
-        self, cfg: DictConfig, watched: Audited, budget: Budget, random: torch.Generator, seed: int
+        self, cfg: DictConfig, kind: Audited, budget: Budget, random: torch.Generator, seed: int
     ) -> dict[str, Any]:
         """One step on neighbouring data, several times: the largest move of each release, and its noise."""
-        size = watched.population(config.instantiate(cfg.loss, "loss"))
+        size = kind.population(config.instantiate(cfg.loss, "loss"))
         labels = torch.arange(size) % CLASSES
         moves: dict[int, float] = {}
         noises: dict[int, Tensor] = {}
@@ -168,21 +182,14 @@ class Audit(Task):
             other = images.clone()
             position = int(torch.randint(size, (1,), generator=random))
             images[position], other[position] = _opposites(trial, random)
-
-            def replayed(
-                x: Tensor, strength: float = 1.0, history: list[Tensor] | None = None, trial: int = trial
-            ) -> Any:
-                return self._release(cfg, watched, budget, x, labels, seed + trial, strength, 1, history)
-
-            one, ledger, _ = replayed(images)
-            two, _, _ = replayed(other, history=one.answers or None)
-            events = [entry.event for entry in ledger.entries]
-            hidden = watched.hidden(one), watched.hidden(two)
-            without = hidden[0] if watched.shows_noise else watched.released(replayed(images, strength=0.0)[0])
-            for i in range(len(events)):
-                moved = float((hidden[0][i].double() - hidden[1][i].double()).norm())
+            one, _, _ = self._release(cfg, kind, budget, images, labels, seed + trial, Tape(), 1)
+            same = Tape(answers=[passed.noisy for passed in one.passed], ends=True)
+            two, _, _ = self._release(cfg, kind, budget, other, labels, seed + trial, same, 1)
+            events = [passed.event for passed in one.passed]
+            for i, (here, there) in enumerate(zip(one.passed, two.passed, strict=True)):
+                moved = float(here.in_units(here.bounded.double() - there.bounded.double()).norm())
                 moves[i] = max(moves.get(i, 0.0), moved)
-                drawn = (watched.released(one)[i].double() - without[i].double()).flatten()
+                drawn = here.in_units(here.noisy.double() - here.value.double())
                 noises[i] = torch.cat([noises[i], drawn]) if i in noises else drawn
         return _judged(events, moves, noises)
 
@@ -197,7 +204,7 @@ def _opposites(trial: int, random: torch.Generator) -> tuple[Tensor, Tensor]:
 
 
 def _judged(events: list[Event], moves: dict[int, float], noises: dict[int, Tensor]) -> dict[str, Any]:
-    """For each release: the move its noise is enough for (by the ledger's event), and the largest move found.
+    """For each release: the move its noise is enough for (by its event), and the largest move found.
 
     The noise is measured on n numbers, to one part in √(2n); five such parts are left as room.
     """

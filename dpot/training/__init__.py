@@ -10,9 +10,9 @@ from dpot.training.sanitise import (
     clip_block,
     clip_rows,
     per_sample_gradients,
-    private_sum,
     sanitise_images,
     sanitise_parameters,
+    sum_of_clipped,
 )
 from dpot.training.schedules import Constant, Cosine, Schedule, StepDecay, Warmup
 
@@ -37,8 +37,8 @@ __all__ = [
     "clip_block",
     "clip_rows",
     "per_sample_gradients",
-    "private_sum",
     "sanitise_images",
     "sanitise_parameters",
+    "sum_of_clipped",
     "train_together",
 ]

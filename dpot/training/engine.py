@@ -6,7 +6,7 @@
         optimizer=adam,
         generators={"sampling": sampling, "noise": noise},
         steps=60_000,
-        before=lambda n: ledger.charge(n),        # may refuse by raising, before the steps happen
+        before=release.charge,                    # may refuse by raising, before the steps happen
         extra_state={"ledger": ledger},
         checkpoint=CheckpointPolicy(directory, every_seconds=300),
         fingerprint=config_hash,

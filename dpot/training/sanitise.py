@@ -3,7 +3,7 @@
 - `sanitise_images`: the gradient of the loss at the generator's output (DP-Sinkhorn, Section 4.3). The
   generator behind it is post-processing.
 - `sanitise_parameters`: the whole parameter-gradient vector (one norm over all parameters).
-- `per_sample_gradients` and `private_sum`: one gradient per record, each clipped (DP-SGD).
+- `per_sample_gradients` and `sum_of_clipped`: one gradient per record, each clipped (DP-SGD).
 
 Clipping is a bound for *every* input, or it is no bound. Two cases are easily forgotten. A record that makes
 its gradient NaN or infinite would turn the released sum into NaN whatever the noise: the output would
@@ -12,15 +12,16 @@ by zero, which has norm 0 ≤ C, so the stated sensitivity holds for it too. And
 row above C: norms are taken in float64 and scaled rows end at C·(1 - 2^-20), so that after rounding to
 float32 the norm is at most C; rows with norm ≤ C pass unchanged, bit for bit.
 
-The noise is pseudo-random floating-point Gaussian noise from the generator given, drawn in double precision
-(dpot/privacy/noise.py says why); the attacks on the low bits of such noise (Mironov 2012) are outside this analysis.
+No noise is drawn here. A `Noising`, which is a release of dpot/methods/gate.py with its sensitivity stated, is handed
+the gradient and a function that clips it and adds noise in one go, and calls that with the noise it draws.
 """
 
 from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterable, Mapping
-from typing import Any, Literal
+from functools import partial
+from typing import Any, Literal, Protocol
 
 import numpy as np
 import torch
@@ -29,7 +30,7 @@ from torch.func import functional_call, grad, vmap
 
 from dpot.errors import UsageError
 from dpot.precision import has_triton
-from dpot.ranges import NonNegative, Positive
+from dpot.ranges import Positive
 
 _INSIDE = 1 - 2.0**-20
 BLOCK = 512  # numbers a program of the kernel works on
@@ -64,28 +65,28 @@ def clip_block(block: Tensor, clip: Positive) -> Tensor:
     return clip_rows(block.unsqueeze(0), clip).squeeze(0)
 
 
-def gaussian(like: Tensor, std: NonNegative, generator: torch.Generator) -> Tensor:
-    """Noise N(0, std²) of the shape of `like`, from `generator`, in double precision; the sum with it is rounded."""
-    empty = torch.empty(like.shape, dtype=torch.float64, device=like.device)
-    return empty.normal_(0.0, std, generator=generator)
+class Noising(Protocol):
+    """Gives back by(value, noise), the noise being that of the first `rows` rows of the value (None: of all)."""
+
+    def __call__(self, value: Tensor, *, by: Callable[[Tensor, Tensor], Tensor], rows: int | None = None) -> Tensor: ...
 
 
 class _Sanitise(torch.autograd.Function):
     """The identity forwards; backwards, the gradient clipped and noised."""
 
     @staticmethod
-    def forward(
-        ctx: Any, images: Tensor, clip: float, std: float, generator: torch.Generator, per: str, noised: int
-    ) -> Tensor:
-        ctx.clip, ctx.std, ctx.generator, ctx.per, ctx.noised = clip, std, generator, per, noised
+    def forward(ctx: Any, images: Tensor, clip: float, noising: Noising, per: str, noised: int | None) -> Tensor:
+        ctx.by, ctx.noising, ctx.noised = partial(_sanitised, clip=clip, per=per), noising, noised
         return images.view_as(images)
 
     @staticmethod
     def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor | None, ...]:
         (gradient,) = gradients
-        noise = gaussian(gradient[: ctx.noised], ctx.std, ctx.generator)
-        sanitised = (clip_and_noise if _fits(gradient) else _clip_and_noise)(gradient, ctx.clip, noise, ctx.per)
-        return sanitised, *(None,) * 5
+        return ctx.noising(gradient, by=ctx.by, rows=ctx.noised), *(None,) * 4
+
+
+def _sanitised(gradient: Tensor, noise: Tensor, clip: float, per: str) -> Tensor:
+    return (clip_and_noise if _fits(gradient) else _clip_and_noise)(gradient, clip, noise, per)
 
 
 def _clip_and_noise(gradient: Tensor, clip: float, noise: Tensor, per: str) -> Tensor:
@@ -126,31 +127,26 @@ def clip_and_noise(gradient: Tensor, clip: Positive, noise: Tensor, per: str) ->
 def sanitise_images(
     images: Tensor,
     clip: Positive,
-    std: NonNegative,
-    generator: torch.Generator,
+    noising: Noising,
     per: Literal["row", "block"] = "row",
     noised: int | None = None,
 ) -> Tensor:
-    """The same images, whose gradient G (n×d) arrives behind them as clip(G) + N(0, std²).
+    """The same images, whose gradient G (n×d) arrives behind them as clip(G) + noise.
 
     per="row": each row clipped to C, so ‖clip(G)‖₂ ≤ C·√n and the replace-one sensitivity is 2C√n (the
-    paper's text); per="block": one norm over the block, sensitivity 2C (the authors' code). `std` is the
-    whole standard deviation, with the sensitivity already in it. Each backward pass is one release: the
-    caller charges as many as it runs. noised: only so many rows get noise; the gradient of the others must not depend
-    on a private record, and is clipped alike, as a block of its own, so that the two keep their balance.
+    paper's text); per="block": one norm over the block, sensitivity 2C (the authors' code). Each backward pass is
+    one release. noised: only so many rows get noise; the gradient of the others must not depend on a private record,
+    and is clipped alike, as a block of its own, so that the two keep their balance.
     """
     if per not in ("row", "block"):
         raise UsageError(f"per must be 'row' or 'block', not {per!r}")
-    rows = len(images) if noised is None else noised
-    sanitised: Tensor = _Sanitise.apply(images, clip, std, generator, per, rows)
+    sanitised: Tensor = _Sanitise.apply(images, clip, noising, per, noised)
     return sanitised
 
 
 @torch.no_grad()
-def sanitise_parameters(
-    parameters: Iterable[nn.Parameter], clip: Positive, std: NonNegative, generator: torch.Generator
-) -> None:
-    """g ← g·min(1, C/‖g‖₂) + N(0, std²) in place, g being the gradient of all parameters as one vector.
+def sanitise_parameters(parameters: Iterable[nn.Parameter], clip: Positive, noising: Noising) -> None:
+    """g ← g·min(1, C/‖g‖₂) + noise in place, g being the gradient of all parameters as one vector.
 
     Replace-one sensitivity 2C, whatever the loss. A parameter without a gradient gets noise all the same:
     whether a gradient exists must not depend on the data.
@@ -159,8 +155,7 @@ def sanitise_parameters(
     # each as its weights lie in memory: neither here nor where Adam reads them is anything moved about
     gradients = [_laid_out_as(p, torch.zeros_like(p) if p.grad is None else p.grad) for p in holders]
     whole = torch.cat([_flat(g) for g in gradients]).unsqueeze(0)
-    noise = gaussian(whole, std, generator)
-    (made,) = (clip_and_noise if _fits(whole) else _clip_and_noise)(whole, clip, noise, "row")
+    (made,) = noising(whole, by=partial(_sanitised, clip=clip, per="row"))
     for parameter, piece in zip(holders, made.split([g.numel() for g in gradients]), strict=True):
         parameter.grad = piece.as_strided(parameter.shape, torch.empty_like(parameter).stride()).to(parameter.dtype)
 
@@ -198,14 +193,8 @@ def per_sample_gradients(module: nn.Module, loss: Callable[..., Tensor], *batch:
     return found
 
 
-def private_sum(
-    gradients: Mapping[str, Tensor],
-    clip: Positive,
-    std: NonNegative,
-    generator: torch.Generator,
-    mask: Tensor | None = None,
-) -> dict[str, Tensor]:
-    """Σ_i clip(g_i) + N(0, std²), each g_i being one record's gradient over all parameters (DP-SGD).
+def sum_of_clipped(gradients: Mapping[str, Tensor], clip: Positive, mask: Tensor | None = None) -> dict[str, Tensor]:
+    """Σ_i clip(g_i), each g_i being one record's gradient over all parameters (DP-SGD).
 
     Add/remove sensitivity C, replace-one 2C. mask leaves out the padding of a Poisson batch. Dividing by
     the *expected* batch size is left to the caller: the actual size is private under Poisson sampling.
@@ -216,13 +205,4 @@ def private_sum(
     if mask is not None:
         half = half * mask
     pieces = _scale(flat, half).sum(0).split([g[0].numel() for g in gradients.values()])
-    sums = {name: piece.view(g.shape[1:]) for (name, g), piece in zip(gradients.items(), pieces, strict=True)}
-    return noised(sums, std, generator)
-
-
-def noised(sums: Mapping[str, Tensor], std: NonNegative, generator: torch.Generator) -> dict[str, Tensor]:
-    """Each tensor + N(0, std²), the noise drawn at once."""
-    whole = torch.cat([total.flatten() for total in sums.values()])
-    whole.add_(gaussian(whole, std, generator))
-    pieces = whole.split([total.numel() for total in sums.values()])
-    return {name: piece.view_as(total) for (name, total), piece in zip(sums.items(), pieces, strict=True)}
+    return {name: piece.view(g.shape[1:]) for (name, g), piece in zip(gradients.items(), pieces, strict=True)}

@@ -8,13 +8,14 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from dpot.methods import work
+from dpot.methods import gate, work
 from dpot.methods.generate.base import Problem
 from dpot.methods.generate.dp_merf import DPMERF
 from dpot.methods.generate.dp_sinkhorn import DPSinkhorn
 from dpot.methods.generate.dp_swd import DPSWD, SWD
 from dpot.models.merf_conv import MerfConv
 from dpot.privacy.budget import Budget
+from dpot.privacy.events import Gaussian, NonPrivate
 from dpot.privacy.ledger import Ledger
 from dpot.privacy.noise import NoiseSource
 from dpot.training.sanitise import sanitise_images
@@ -32,19 +33,24 @@ def images(seed, scale, count=2):
     return drawn * mask
 
 
-def problem(count=60, epsilon=10.0):
+def problem(count=60, epsilon=10.0, calibrated=None):
     x = images(0, 1.0, count)
     return Problem(
         images=x,
         labels=torch.arange(count) % CLASSES,
         classes=CLASSES,
         generator=MerfConv(classes=CLASSES, shape=(1, SIDE, SIDE)),
-        budget=Budget(epsilon, 1e-5),
+        budget=Budget(epsilon or calibrated, 1e-5),
         ledger=Ledger(1e-5, epsilon),
         noise=NoiseSource(),
         random=torch.Generator().manual_seed(0),
         max_steps=3,
     )
+
+
+def released(own):
+    release = own.release(Gaussian(2.0))
+    return own.keep_release("x", [release], lambda: {"y": release(torch.zeros(5), 1.0)})["y"]
 
 
 @settings(deadline=None)
@@ -91,7 +97,7 @@ def test_clipped_gradients_lie_in_the_ball_the_noise_is_for(per):
         x = torch.zeros(6, 10, requires_grad=True)
         slope = torch.randn(6, 10, generator=torch.Generator().manual_seed(seed)) * 1e6
         slope[seed] = math.nan
-        (sanitise_images(x, method.clip, 0.0, torch.Generator(), per) * slope).sum().backward()
+        (sanitise_images(x, method.clip, problem(epsilon=None).release(NonPrivate()), per) * slope).sum().backward()
         moved.append(x.grad)
     assert float((moved[0] - moved[1]).norm()) <= method.sensitivity
 
@@ -127,11 +133,12 @@ def test_a_statement_does_not_speak_for_what_other_code_did(tmp_path, monkeypatc
     """Steps and releases that a resumed run finds there are named with their code; its own are not."""
 
     def run(code: str) -> list[str]:
-        monkeypatch.setattr(work, "name_of_code", lambda: code)
-        own = problem()
+        for module in (work, gate):
+            monkeypatch.setattr(module, "name_of_code", lambda: code)
+        own = problem(epsilon=None, calibrated=10.0)
         own.checkpoints, own.max_steps = tmp_path / "run" / "checkpoints", 3
-        DPSWD(batch=6, projections=20).fit(own)
-        own.keep_release("x", lambda: {"y": own.noise.normal((5,))})
+        DPSWD(batch=6, projections=20, labels="none").fit(own)
+        released(own)
         return [line for line in own.statement().not_covered if "other code" in line]
 
     assert run("first") == []
@@ -143,17 +150,17 @@ def test_a_statement_does_not_speak_for_what_other_code_did(tmp_path, monkeypatc
 def test_a_training_resumed_often_has_one_line_per_code():
     parts = [(2, "old"), (5, "old"), (9, "older"), (11, work.name_of_code())]
     earlier = [{"until": until, "code": code} for until, code in parts]
-    own, engine = problem(), SimpleNamespace(name="training", outcome=SimpleNamespace(earlier=earlier))
+    own, engine = problem(epsilon=None), SimpleNamespace(name="training", outcome=SimpleNamespace(earlier=earlier))
     statement = work.statement_of(own.ledger, own.noise, [engine])
     lines = [line for line in statement.not_covered if "other code" in line]
     assert [line.split(", made by ")[0] for line in lines] == [f"the steps of training up to {n}" for n in (5, 9)]
 
 
 def test_a_resumed_release_is_the_same_release(tmp_path):
-    own = problem()
+    own = problem(epsilon=None)
     own.checkpoints = tmp_path / "run" / "checkpoints"
-    first = own.keep_release("x", lambda: {"y": own.noise.normal((5,))})
-    again = own.keep_release("x", lambda: {"y": own.noise.normal((5,))})
-    assert torch.equal(first["y"], again["y"])
+    first, again = released(own), released(own)
+    assert torch.equal(first, again)
+    assert own.ledger.releases == 2  # it is entered each time: a resumed run has a ledger of its own
     own.fingerprint = "other data"
-    assert not torch.equal(own.keep_release("x", lambda: {"y": own.noise.normal((5,))})["y"], first["y"])
+    assert not torch.equal(released(own), first)

@@ -16,7 +16,7 @@ import torch
 from torch import Tensor, nn
 
 sys.path.insert(0, str(Path(__file__).parent))
-from toy import Toy, differing
+from toy import Toy, differing, noising
 
 from dpot.errors import TrainingError
 from dpot.training import (
@@ -130,7 +130,7 @@ def test_sanitised_image_gradients_get_fresh_noise_in_a_capture() -> None:
 
     def step() -> dict[str, Tensor]:
         images.grad = None
-        (sanitise_images(images, 1.0, 0.5, noise, "block") * 3).sum().backward()
+        (sanitise_images(images, 1.0, noising(0.5, noise), "block") * 3).sum().backward()
         assert images.grad is not None
         return {"first": images.grad[0, 0].clone()}
 

@@ -50,13 +50,15 @@ class DANN(SourceThenAlign):
         network, reverse, tell = problem.network, Reversal(), extra["discriminator"]
         rows = min(self.batch, len(problem.target))
         private = ShuffledEpochs(len(problem.target), rows, problem.noise.generator)
+        event = NonPrivate("the discriminator sees features of the target without noise")
+        release = problem.release(event, sampler=private, steps=steps)
         domain = torch.tensor([SOURCE] * self.batch + [TARGET] * rows, device=problem.device)
 
         backward = weighted_backward(problem.device, 1.0, self.weight)
 
         def step() -> dict[str, Tensor]:
             drawn = sampler.draw()
-            both = torch.cat([drawn.rows(problem.source), private.draw().rows(problem.target)])
+            both = torch.cat([drawn.rows(problem.source), release(private.draw().rows(problem.target))])
             features = network.features(both)
             error = functional.cross_entropy(network.head(features[: self.batch]), drawn.rows(problem.labels))
             confusion = functional.cross_entropy(tell(reverse(features)), domain)
@@ -64,8 +66,6 @@ class DANN(SourceThenAlign):
             optimizer.step()
             return {"loss": error, "domain loss": confusion}
 
-        event = NonPrivate("the discriminator sees features of the target without noise")
-        before = problem.charging(event, "dpot/methods/adapt/dann.py", private.name, steps)
         return problem.stage(
             "alignment",
             step,
@@ -73,5 +73,5 @@ class DANN(SourceThenAlign):
             optimizer=optimizer,
             extra=extra,
             samplers=[sampler, private],
-            before=before,
+            before=release.charge,
         )

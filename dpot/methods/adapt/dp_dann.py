@@ -21,6 +21,7 @@ from torch.nn import functional
 from dpot.errors import UsageError
 from dpot.methods.adapt.base import AdaptationProblem
 from dpot.methods.adapt.dann import DANN, SOURCE, TARGET
+from dpot.methods.gate import Release
 from dpot.models.adaptation import Reversal
 from dpot.privacy import calibration
 from dpot.privacy.events import Adjacency, Event, FixedSizeSampled, Gaussian, PoissonSampled
@@ -29,7 +30,7 @@ from dpot.training.backward import weighted_backward
 from dpot.training.clipped_sum import clipped_sum
 from dpot.training.engine import Engine
 from dpot.training.samplers import Poisson, Sampler, ShuffledEpochs
-from dpot.training.sanitise import clip_block, noised
+from dpot.training.sanitise import clip_block
 
 
 class DPDANN(DANN):
@@ -62,7 +63,7 @@ class DPDANN(DANN):
     ) -> Engine:
         """Public gradients by one backward pass, private ones record by record."""
         network, tell = problem.network, extra["discriminator"]
-        private, multiplier, event = self._mechanism(problem, steps)
+        private, release = self._mechanism(problem, steps)
         both = nn.Sequential(network.features, Reversal(), tell)
         parameters = dict(both.named_parameters())
         expected = private.rate * private.population
@@ -80,13 +81,12 @@ class DPDANN(DANN):
             confusion = functional.cross_entropy(tell(both[1](features)), is_source)
             backward(error, confusion)
             total = clipped_sum(both, doubt, self.clip, secret.rows(problem.target), is_target, secret.mask, coded)
-            noisy = self._noisy(total, multiplier * self.clip, problem.noise.generator)
+            noisy = self._noisy(total, release)
             public = [cast(Tensor, parameters[name].grad) for name in noisy]
             torch._foreach_add_(public, list(noisy.values()), alpha=0.5 * self.weight / expected)
             optimizer.step()
             return {"loss": error, "domain loss": confusion}
 
-        before = problem.charging(event, "dpot/methods/adapt/dp_dann.py", private.name, steps)
         return problem.stage(
             "alignment",
             step,
@@ -94,17 +94,17 @@ class DPDANN(DANN):
             optimizer=optimizer,
             extra=extra,
             samplers=[sampler, private],
-            before=before,
+            before=release.charge,
         )
 
-    def _noisy(self, total: dict[str, Tensor], std: float, generator: torch.Generator) -> dict[str, Tensor]:
+    def _noisy(self, total: dict[str, Tensor], release: Release) -> dict[str, Tensor]:
         """The clipped sum with its noise; as the authors coded it, clipped and noised again."""
-        noisy = noised(total, std, generator)
+        noisy = release(total, self.clip)
         for _ in range(self.passes - 1 if self.clipping == "coded" else 0):
-            noisy = noised({name: clip_block(one, self.clip) for name, one in noisy.items()}, std, generator)
+            noisy = release.again({name: clip_block(one, self.clip) for name, one in noisy.items()}, self.clip)
         return noisy
 
-    def _mechanism(self, problem: AdaptationProblem, steps: int) -> tuple[Sampler, float, Event]:
+    def _mechanism(self, problem: AdaptationProblem, steps: int) -> tuple[Sampler, Release]:
         budget, population, secret = problem.budget, len(problem.target), problem.noise.generator
         rows = min(self.batch, population)
         if self.clipping == "coded":
@@ -113,10 +113,12 @@ class DPDANN(DANN):
             tensors = "each tensor is clipped by itself, so that one record moves all of them by more than the clip"
             problem.ledger.note_unsound(f"{tensors}; the noise is stated as if it moved them by the clip")
             event: Event = FixedSizeSampled(Gaussian(self.noise_multiplier), rows, population)
-            return ShuffledEpochs(population, rows, secret), self.noise_multiplier, event
+            sampler: Sampler = ShuffledEpochs(population, rows, secret)
+            return sampler, problem.release(event, sampler=sampler, steps=steps)
 
         def one(multiplier: float) -> Event:
             return PoissonSampled(Gaussian(multiplier, Adjacency.ADD_REMOVE), rows / population)
 
         multiplier = self.noise_multiplier or calibration.find_sigma(one, steps, budget)
-        return Poisson(population, rows / population, secret), multiplier, one(multiplier)
+        sampler = Poisson(population, rows / population, secret)
+        return sampler, problem.release(one(multiplier), sampler=sampler, steps=steps)

@@ -27,6 +27,7 @@ from torch.nn import functional
 from dpot.errors import UsageError
 from dpot.methods.adapt.base import AdaptationProblem, SourceThenAlign
 from dpot.methods.adapt.swd import LossScale, root
+from dpot.methods.gate import Release
 from dpot.privacy import calibration
 from dpot.privacy.accountants import own_epsilon
 from dpot.privacy.events import Event, FixedSizeSampled, ProjectionGaussian
@@ -98,7 +99,7 @@ class DPSWDAdaptation(SourceThenAlign):
         """Every step is one release of the target."""
         network, random = problem.network, problem.random
         private = self._private_batches(problem)
-        sigma, event = self._mechanism(problem, private, steps)
+        release = self._mechanism(problem, private, steps)
         factor = self.batch ** (1 / self.q) if self.loss_scale == "sum" else 2.0
         through = self.gradients == "through"
 
@@ -117,15 +118,14 @@ class DPSWDAdaptation(SourceThenAlign):
             # the exact bound is an average over directions that nobody knows beforehand: not those of a published seed
             directions = uniform_directions(self.projections, network.width, problem.noise.generator, problem.device)
             source_rows, target_rows, radius = self.bounded(source, target)
-            real = project(target_rows, directions)
-            real = real + problem.noise.normal_like(real, sigma)  # the release; detached, all below is post-processing
-            fake = noisy_projections(source_rows, directions, sigma, random)
+            # the release; detached, all below is post-processing
+            real = release(project(target_rows, directions), bounded=target_rows, public={"directions": directions})
+            fake = noisy_projections(source_rows, directions, release.deviation(), random)
             distance = root(wasserstein_1d(fake, real, self.q).mean(), self.q) * (factor * radius)
             backward(error, distance)
             optimizer.step()
             return {"loss": error, "distance": distance}
 
-        before = problem.charging(event, "dpot/methods/adapt/dp_swd.py", private.name, steps)
         return problem.stage(
             "alignment",
             step,
@@ -133,15 +133,15 @@ class DPSWDAdaptation(SourceThenAlign):
             optimizer=optimizer,
             extra=extra,
             samplers=[sampler, private],
-            before=before,
+            before=release.charge,
         )
 
     def _private_batches(self, problem: AdaptationProblem) -> Sampler:
         kind = FixedSize if self.batches == "fixed-size" else ShuffledEpochs
         return kind(len(problem.target), min(self.batch, len(problem.target)), problem.noise.generator)
 
-    def _mechanism(self, problem: AdaptationProblem, private: Sampler, steps: int) -> tuple[float, Event]:
-        """σ as it is calibrated, and the event each step really is."""
+    def _mechanism(self, problem: AdaptationProblem, private: Sampler, steps: int) -> Release:
+        """The release each step really makes, with σ as it is calibrated."""
         budget, width, population = problem.budget, problem.network.width, len(problem.target)
 
         def event(sigma: float, dimension: int) -> Event:
@@ -172,7 +172,7 @@ class DPSWDAdaptation(SourceThenAlign):
                 f"in dimension {dimension}; {steps} are made in dimension {width}, worth ε = {_epsilon(same)} by the "
                 f"same formula and ε = {_epsilon(exact)} exactly, were the rows bounded and the gradients detached"
             )
-        return sigma, event(sigma, width)
+        return problem.release(event(sigma, width), sampler=private, steps=steps)
 
     def _unsound(self) -> list[str]:
         reasons = []

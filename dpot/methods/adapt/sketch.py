@@ -38,6 +38,7 @@ from dpot.transport.gaussian_map import gaussian_map, symmetric_power
 
 ROUNDING = 1 + 1e-5  # clipped norms are off by float32 rounding
 PART = 5000  # rows at a time
+SOURCE = "dpot/methods/adapt/sketch.py"
 
 
 class SketchAlignment(SourceThenAlign):
@@ -93,22 +94,20 @@ class SketchAlignment(SourceThenAlign):
     def _release(self, problem: AdaptationProblem, public: Sketch) -> dict[str, Tensor]:
         """Noisy mean and second moment of the target; kept, so that a resumed run does not ask again."""
         total = calibration.find_sigma(Gaussian, 1, problem.budget) * (1 + 1e-9)
-        noise = {"mean": total / math.sqrt(self.mean_share), "second": total / math.sqrt(1 - self.mean_share)}
-        for name, multiplier in noise.items():
-            source = f"dpot/methods/adapt/sketch.py: {name} moment of the target"
-            problem.ledger.charge(Gaussian(multiplier), count=1, source=source, sampler="full")
+        shares = {"mean": self.mean_share, "second": 1 - self.mean_share}
+        first, other = (
+            problem.release(Gaussian(total / math.sqrt(share)), source=f"{SOURCE}: {name} moment of the target")
+            for name, share in shares.items()
+        )
 
         def make() -> dict[str, Tensor]:
             mean, second = public.moments(problem.target)
-            count = len(problem.target)
-            std = {"mean": noise["mean"] * 2 * ROUNDING / count, "second": noise["second"] * math.sqrt(2) / count}
-            std["second"] *= ROUNDING
-            mean = mean + problem.noise.normal_like(mean, std["mean"])
-            second = second + problem.noise.normal_like(second, std["second"])
-            levels = torch.tensor([std["mean"], std["second"]], dtype=mean.dtype)
+            moved = 2 * ROUNDING / len(problem.target), math.sqrt(2) * ROUNDING / len(problem.target)
+            mean, second = first(mean, moved[0]), other(second, moved[1])
+            levels = torch.tensor([first.deviation(moved[0]), other.deviation(moved[1])], dtype=mean.dtype)
             return {"mean": mean, "second": (second + second.T) / 2, "std": levels}
 
-        return problem.keep_release("moments", make)
+        return problem.keep_release("moments", [first, other], make)
 
     # images
 

@@ -45,5 +45,5 @@ class TargetTrained(AdaptationMethod):
         steps = problem.steps(self.epochs * max(1, len(problem.source) // self.batch))
         optimizer = adam([problem.network], self.learning_rate)
         event = NonPrivate("trained on the target's records and labels")
-        before = problem.charging(event, "dpot/methods/adapt/source_only.py", sampler.name, steps)
-        return [("source", lambda: supervised(problem, target, labels, {}, optimizer, sampler, steps, before))]
+        release = problem.release(event, sampler=sampler, steps=steps)
+        return [("source", lambda: supervised(problem, target, labels, {}, optimizer, sampler, steps, release.charge))]

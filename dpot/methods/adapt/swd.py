@@ -62,13 +62,15 @@ class SWDAdaptation(SourceThenAlign):
         network = problem.network
         rows = min(self.batch, len(problem.target))
         private = ShuffledEpochs(len(problem.target), rows, problem.noise.generator)
+        event = NonPrivate("features of the target are compared without noise")
+        release = problem.release(event, sampler=private, steps=steps)
         factor = self.batch ** (1 / self.q) if self.loss_scale == "sum" else 1.0
 
         backward = weighted_backward(problem.device, 1.0, self.weight)
 
         def step() -> dict[str, Tensor]:
             drawn = sampler.draw()
-            both = torch.cat([drawn.rows(problem.source), private.draw().rows(problem.target)])
+            both = torch.cat([drawn.rows(problem.source), release(private.draw().rows(problem.target))])
             source, target = network.features(both).split([self.batch, rows])
             error = functional.cross_entropy(network.head(source), drawn.rows(problem.labels))
             directions = uniform_directions(self.projections, network.width, problem.random, problem.device)
@@ -78,8 +80,6 @@ class SWDAdaptation(SourceThenAlign):
             optimizer.step()
             return {"loss": error, "distance": distance}
 
-        event = NonPrivate("features of the target are compared without noise")
-        before = problem.charging(event, "dpot/methods/adapt/swd.py", private.name, steps)
         return problem.stage(
             "alignment",
             step,
@@ -87,5 +87,5 @@ class SWDAdaptation(SourceThenAlign):
             optimizer=optimizer,
             extra=extra,
             samplers=[sampler, private],
-            before=before,
+            before=release.charge,
         )

@@ -12,10 +12,9 @@ import torch
 from torch import Tensor, nn
 from torch.optim import Optimizer
 
+from dpot.methods.gate import Gate
 from dpot.methods.work import Loss
 from dpot.privacy.budget import Budget
-from dpot.privacy.ledger import Ledger
-from dpot.privacy.noise import NoiseSource
 from dpot.privacy.wdp.budget import BayesianBudget, WassersteinBudget
 from dpot.record import name_of_code
 from dpot.training.checkpoint import CheckpointPolicy
@@ -38,12 +37,12 @@ class EpochLog:
         self.accuracies = {int(step): float(value) for step, value in state_dict["accuracies"]}
 
 
-@dataclass
-class Classification:
+@dataclass(kw_only=True)
+class Classification(Gate):
     """Private images with labels, a network to train on them, and the terms.
 
-    Whatever touches `images` or `labels` goes through `ledger`; what hides them, and what draws the batches, comes
-    from `noise`, which does not follow the experiment seed. `random` does: public masks.
+    Whatever is taken from `images` or `labels` leaves through `release` (dpot/methods/gate.py). Batches are drawn with
+    the generator of `noise`, which does not follow the experiment seed. `random` does: public masks.
     """
 
     images: Tensor  # (N, C, H, W), pixels in [0, 1]
@@ -55,8 +54,6 @@ class Classification:
     learning_rate: float
     noise_multiplier: float  # the paper's σ for these data
     budget: Budget
-    ledger: Ledger
-    noise: NoiseSource
     random: torch.Generator
     max_steps: int | None = None
     checkpoints: Path | None = None

@@ -27,9 +27,6 @@ from dpot.ranges import Count, Fraction, Positive, Probability
 from dpot.training.clipped_sum import clipped_sum
 from dpot.training.engine import Engine
 from dpot.training.samplers import Poisson, ShuffledEpochs
-from dpot.training.sanitise import noised
-
-SOURCE = "dpot/methods/classify/dp_sgd.py"
 
 
 def summed_loss(scores: Tensor, labels: Tensor) -> Tensor:
@@ -51,10 +48,12 @@ class SGD(Trainer):
         sampler = ShuffledEpochs(len(problem.images), min(problem.batch, len(problem.images)), problem.random)
         optimizer = torch.optim.SGD(network.parameters(), lr=problem.learning_rate, momentum=self.momentum)
         event = NonPrivate("the gradient is used without noise")
+        release = problem.release(event, sampler=sampler, steps=problem.steps)
 
         def step() -> dict[str, Tensor]:
             drawn = sampler.draw()
-            loss = F.cross_entropy(network(drawn.rows(problem.images)), problem.labels.index_select(0, drawn.index))
+            images, labels = release(drawn.rows(problem.images)), problem.labels.index_select(0, drawn.index)
+            loss = F.cross_entropy(network(images), labels)
             loss.backward()
             optimizer.step()
             return {"loss": loss}
@@ -62,7 +61,7 @@ class SGD(Trainer):
         return problem.engine(
             step,
             optimizer=optimizer,
-            before=lambda n: problem.ledger.charge(event, count=n, source=SOURCE, sampler=event.sampler),
+            before=release.charge,
             every={sampler.period: sampler.reshuffle},
             tensors=sampler.tensors,
         )
@@ -104,8 +103,8 @@ class DPSGD(Trainer):
         if rate >= 1:
             raise PrivacyError(f"task.batch={problem.batch} is all of the data: take a smaller batch")
         self.multiplier = calibration.find_sigma(lambda sigma: self.event(sigma, rate), steps, problem.budget)
-        event = self.event(self.multiplier, rate)
         sampler = Poisson(len(problem.images), rate, problem.noise.generator)
+        release = problem.release(self.event(self.multiplier, rate), sampler=sampler, steps=steps)
         optimizer = torch.optim.SGD(network.parameters(), lr=self.learning_rate, momentum=self.momentum)
         parameters = dict(network.named_parameters())
 
@@ -114,7 +113,7 @@ class DPSGD(Trainer):
             assert drawn.mask is not None
             labels = torch.where(drawn.mask, problem.labels.index_select(0, drawn.index), 0)
             total = clipped_sum(network, summed_loss, self.clip, drawn.rows(problem.images), labels, drawn.mask)
-            noisy = noised(total, self.multiplier * self.clip, problem.noise.generator)
+            noisy = release(total, self.clip)
             for name, parameter in parameters.items():
                 parameter.grad = noisy[name] / problem.batch
             length = torch.cat([one.flatten() for one in noisy.values()]).norm() / problem.batch
@@ -124,7 +123,7 @@ class DPSGD(Trainer):
         return problem.engine(
             step,
             optimizer=optimizer,
-            before=lambda n: problem.ledger.charge(event, count=n, source=SOURCE, sampler=sampler.name),
+            before=release.charge,
         )
 
     def budgets(self, problem: Classification, steps: Sequence[int]) -> Budgets:

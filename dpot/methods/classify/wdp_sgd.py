@@ -76,7 +76,9 @@ class WDPSGD(Trainer):
         first, second = torch.triu_indices(self.left_out, self.left_out, 1, device=device)
         self.distances = torch.zeros(problem.steps, len(first), device=device)
         position = torch.zeros(1, dtype=torch.int64, device=device)
-        std = problem.noise_multiplier * self.clip
+        release = problem.release(
+            NonPrivate(NO_GUARANTEE), sampler=sampler, steps=problem.steps, unaccounted=problem.noise_multiplier
+        )
 
         def flat(loss: Tensor) -> Tensor:
             return torch.cat([g.flatten() for g in torch.autograd.grad(loss, parameters, retain_graph=True)])
@@ -98,23 +100,17 @@ class WDPSGD(Trainer):
             pairs = torch.linalg.vector_norm(without[first] - without[second], dim=1)
             self.distances.index_copy_(0, position, pairs.unsqueeze(0))
             position.add_(1)
-            update = clip_block(whole, self.clip)
-            if std:
-                update = update + problem.noise.normal_like(update, std)
-            update = update * keep()
+            update = release(clip_block(whole, self.clip), self.clip) * keep()
             for parameter, piece in zip(parameters, update.split(sizes), strict=True):
                 parameter.grad = piece.view_as(parameter)
             optimizer.step()
             return {"loss": loss, "distance": pairs.max()}
 
-        event = NonPrivate(NO_GUARANTEE)
         problem.ledger.note_unsound(self._without_batchnorm(problem, sampler.steps_per_epoch))
         return problem.engine(
             step,
             optimizer=optimizer,
-            before=lambda n: problem.ledger.charge(
-                event, count=n, source="dpot/methods/classify/wdp_sgd.py", sampler=sampler.name
-            ),
+            before=release.charge,
             every={sampler.period: sampler.reshuffle},
             tensors=sampler.tensors | {"distances": self.distances, "position": position},
         )

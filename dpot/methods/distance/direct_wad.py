@@ -23,11 +23,10 @@ class DirectWad(Distance):
     def estimate(self, first: Party, second: Party, random: torch.Generator, budget: Budget) -> Estimate:
         """The first party's points go to the second."""
         check_together(first, second)
-        first.release_bare(budget, "all its points")
-        second.release_bare(budget, "the distance")
         log = Log()
-        points = log.send(first.name, (second.name,), "points", first.points())
+        given = first.release_bare(budget, "all its points").bare(first.points())
+        points = log.send(first.name, (second.name,), "points", given)
         assert isinstance(points, Measure)
-        value = second.distance_to(points, self.p)
+        value = second.release_bare(budget, "the distance").bare(second.distance_to(points, self.p))
         log.send(second.name, (first.name,), "distance", value)
         return Estimate(value, self.p, log, details={"transports": 1})

@@ -38,8 +38,7 @@ class FedWad(Distance):
     def estimate(self, first: Party, second: Party, random: torch.Generator, budget: Budget) -> Estimate:
         """Iterate, then add the two distances to γ."""
         check_together(first, second)
-        for party in (first, second):
-            party.release_bare(budget, "its interpolations with γ in every round")
+        bare = {p.name: p.release_bare(budget, "its interpolations with γ in every round") for p in (first, second)}
         log, both = Log(), (first.name, second.name)
         shape = (self.size or first.size, first.dimension)
         gamma = measure(self.sigma * torch.randn(shape, generator=random, dtype=torch.float64))
@@ -49,7 +48,7 @@ class FedWad(Distance):
             log.send(SERVER, both, "t", t)
             parts = []
             for party, s in ((first, t), (second, 1 - t)):
-                part = party.towards(gamma, s, self.p, self.support)  # on the party's own points
+                part = bare[party.name].bare(party.towards(gamma, s, self.p, self.support))  # on the party's own points
                 sent = log.send(party.name, (SERVER,), f"xi {party.name}", part)
                 assert isinstance(sent, Measure)
                 parts.append(sent)
@@ -57,7 +56,7 @@ class FedWad(Distance):
         log.send(SERVER, both, "gamma", gamma)
         halves = []
         for party in (first, second):
-            half = party.distance_to(gamma, self.p)
+            half = bare[party.name].bare(party.distance_to(gamma, self.p))
             log.send(party.name, (SERVER, *(name for name in both if name != party.name)), f"half {party.name}", half)
             halves.append(half)
         return Estimate(sum(halves), self.p, log, details={"transports": 3 * self.rounds + 2, "halves": halves})

@@ -38,12 +38,12 @@ class NoisyRecords(Distance):
         log, clouds = Log(), []
         for number, party in enumerate((first, second)):
             noise = NoiseSource(None if self.noise_seed is None else self.noise_seed + number)
-            ledger = party.open_ledger(budget, noise)
-            ledger.note_uncovered("the number of records and their weights, which are public")
-            ledger.charge(Gaussian(multiplier), source=f"{party.name}: its noisy records", sampler="full")
+            gate = party.open_gate(budget, noise)
+            gate.ledger.note_uncovered("the number of records and their weights, which are public")
+            release = gate.release(Gaussian(multiplier), source=f"{party.name}: its noisy records")
             data = party.clipped(clip)
-            noisy = data.points + noise.normal(data.points.shape, 2 * clip * multiplier, torch.float64)
-            sent = log.send(party.name, (SERVER,), f"noisy {party.name}", Measure(noisy, data.weights))
+            noisy = Measure(release(data.points, 2 * clip), data.weights)
+            sent = log.send(party.name, (SERVER,), f"noisy {party.name}", noisy)
             assert isinstance(sent, Measure)
             clouds.append(sent)
         value = wasserstein(clouds[0], clouds[1], self.p)

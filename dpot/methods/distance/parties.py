@@ -15,7 +15,8 @@ import torch
 from torch import Tensor
 
 from dpot.errors import UsageError
-from dpot.methods.work import Loss
+from dpot.methods.gate import Gate, Release
+from dpot.methods.work import Loss, statement_of
 from dpot.privacy.budget import Budget
 from dpot.privacy.events import NonPrivate
 from dpot.privacy.ledger import Ledger
@@ -70,7 +71,7 @@ class Log:
 
 
 class Party:
-    """Somebody with private points, their weights and labels, and a ledger of what was released about them."""
+    """Somebody with private points, their weights and labels, and a gate of their own with its ledger."""
 
     def __init__(
         self, name: str, points: Tensor, weights: Tensor | None = None, labels: Tensor | None = None, classes: int = 0
@@ -87,24 +88,27 @@ class Party:
         self._labels = labels
         self.classes = classes or (0 if labels is None else int(labels.max()) + 1)  # public
         self.heaviest = float(self._data.weights.max())  # the weights are public
-        self.ledger: Ledger | None = None
-        self.noise: NoiseSource | None = None
+        self.gate: Gate | None = None
 
-    def open_ledger(self, budget: Budget, noise: NoiseSource) -> Ledger:
+    def open_gate(self, budget: Budget, noise: NoiseSource) -> Gate:
         """Begin to account for releases about this party's records."""
-        self.ledger, self.noise = Ledger.of(budget), noise
-        return self.ledger
+        self.gate = Gate(ledger=Ledger.of(budget), noise=noise)
+        return self.gate
 
-    def release_bare(self, budget: Budget, what: str) -> None:
-        """Enter that `what` is about to leave without any noise: no ε covers it."""
-        ledger = self.open_ledger(budget, NoiseSource())
-        ledger.charge(NonPrivate(what), source=f"{self.name}: {what}", sampler="full")
+    def release_bare(self, budget: Budget, what: str) -> Release:
+        """Open the gate for `what` without any noise: no ε covers it."""
+        return self.open_gate(budget, NoiseSource()).release(NonPrivate(what), source=f"{self.name}: {what}")
+
+    @property
+    def ledger(self) -> Ledger:
+        """What was released about this party's records, once its gate was opened."""
+        assert self.gate is not None
+        return self.gate.ledger
 
     def statement(self) -> Statement:
         """What was released about this party."""
-        assert self.ledger is not None
-        assert self.noise is not None
-        return Statement.of(self.ledger, self.noise.record())
+        assert self.gate is not None
+        return statement_of(self.gate.ledger, self.gate.noise, [])
 
     def points(self) -> Measure:
         """The data themselves, for DirectWad only: everything is given away."""

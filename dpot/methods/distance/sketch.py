@@ -160,12 +160,12 @@ class SketchDistance(Distance):
     def release(self, party: Party, grid: Grid, multiplier: float, budget: Budget, number: int) -> tuple[Tensor, float]:
         """The noisy sketch of a party and the standard deviation of its noise; charged before it is made."""
         noise = NoiseSource(None if self.noise_seed is None else self.noise_seed + number)
-        ledger = party.open_ledger(budget, noise)
-        ledger.note_uncovered("the number of records and their weights, which are public")
-        deviation = multiplier * math.sqrt(2 * self.k) * party.heaviest
-        ledger.charge(Gaussian(multiplier), source=f"{party.name}: sketch of {self.k} projections", sampler="full")
+        gate = party.open_gate(budget, noise)
+        gate.ledger.note_uncovered("the number of records and their weights, which are public")
+        release = gate.release(Gaussian(multiplier), source=f"{party.name}: sketch of {self.k} projections")
         exact = sketch(party.labelled(self.label_scale, grid.directions.shape[1] - party.dimension), grid)
-        return exact + noise.normal(exact.shape, deviation, torch.float64), deviation
+        sensitivity = math.sqrt(2 * self.k) * party.heaviest
+        return release(exact, sensitivity), release.deviation(sensitivity)
 
     def compare(self, first: Tensor, second: Tensor, deviation: float, grid: Grid, log: Log) -> Estimate:
         """The distance and its bracket from two released sketches; no data are touched any more."""

@@ -55,8 +55,6 @@ class TriangleWad(Distance):
     def estimate(self, first: Party, second: Party, random: torch.Generator, budget: Budget) -> Estimate:
         """Draw γ, interpolate on both sides, compare what was sent."""
         check_together(first, second)
-        for party in (first, second):
-            party.release_bare(budget, "its interpolation with γ")
         log, both = Log(), (first.name, second.name)
         maker = first.name if self.secret else SERVER
         readers: tuple[str, ...] = (second.name,) if self.secret else both
@@ -65,7 +63,8 @@ class TriangleWad(Distance):
         assert isinstance(gamma, Measure)
         etas = []
         for party in (first, second):
-            shared = party.towards(gamma, self.t, self.p, self.support)
+            release = party.release_bare(budget, "its interpolation with γ")
+            shared = release.bare(party.towards(gamma, self.t, self.p, self.support))
             eta = log.send(
                 party.name, (*(name for name in both if name != party.name), SERVER), f"eta {party.name}", shared
             )

@@ -20,6 +20,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from dpot.errors import UsageError
+from dpot.methods.gate import Release
 from dpot.methods.generate.base import Method, Problem
 from dpot.models.cgan_mlp import layers
 from dpot.privacy import calibration
@@ -29,10 +30,7 @@ from dpot.ranges import Count, Positive
 from dpot.training.clipped_sum import clipped_sum
 from dpot.training.engine import Engine
 from dpot.training.samplers import Poisson, Sampler, ShuffledEpochs
-from dpot.training.sanitise import noised
 from dpot.transport.sinkhorn import joint_points
-
-SOURCE = "dpot/methods/generate/dp_cgan.py"
 
 
 def summed_doubt(scores: Tensor, is_real: Tensor) -> Tensor:
@@ -64,7 +62,7 @@ class DPCGAN(Method):
         """The engine; one of its steps is one of each network."""
         model, random, device, classes = problem.generator, problem.random, problem.device, problem.classes
         steps = problem.steps(self.steps)
-        sampler, multiplier, event = self._mechanism(problem, steps)
+        sampler, release, sensitivity = self._mechanism(problem, steps)
         private = joint_points(problem.images, problem.labels, classes, 1.0)
         judge = layers(private.shape[1], self.hidden, 1).to(device)
         weights = dict(judge.named_parameters())
@@ -87,7 +85,7 @@ class DPCGAN(Method):
                 seen = torch.cat([drawn.rows(private), generated(labels)])
             counted = None if drawn.mask is None else torch.cat([drawn.mask.to(everyone), everyone])
             total = clipped_sum(judge, summed_doubt, self.clip, seen, is_real, counted, coded)
-            noisy = noised(total, multiplier * self.clip, problem.noise.generator)
+            noisy = release(total, sensitivity)
             fallen = torch.clamp(done / self.falling, max=1.0)
             rate = (self.rate + (self.last_rate - self.rate) * fallen) / self.batch
             with torch.no_grad():
@@ -109,11 +107,11 @@ class DPCGAN(Method):
             optimizer=optimizer,
             tensors=tensors,
             every=every,
-            before=problem.charging(event, SOURCE, sampler.name, steps),
+            before=release.charge,
         )
 
-    def _mechanism(self, problem: Problem, steps: int) -> tuple[Sampler, float, Event]:
-        """How the records of a step are drawn, the noise multiplier, and the event that a step is charged as."""
+    def _mechanism(self, problem: Problem, steps: int) -> tuple[Sampler, Release, float]:
+        """How the records of a step are drawn, what a step releases, and how far one record is said to move it."""
         records, secret, budget = len(problem.images), problem.noise.generator, problem.budget
         if self.batch >= records:
             raise UsageError(f"loss.batch={self.batch}: there are {records} records; take fewer of them a step")
@@ -126,7 +124,8 @@ class DPCGAN(Method):
             multiplier = self.noise_multiplier or 0.0
             if not multiplier or steps < self.steps:  # a noise that was given belongs to all the steps
                 multiplier = calibration.find_sigma(event, steps, budget)
-            return Poisson(records, rate, secret), multiplier, event(multiplier)
+            sampler: Sampler = Poisson(records, rate, secret)
+            return sampler, problem.release(event(multiplier), sampler=sampler, steps=steps), self.clip
         if budget.mode == "sound" or self.noise_multiplier is None:
             raise UsageError("loss.clipping=coded is the authors' code: it needs privacy.mode=paper and its noise")
         true = own_epsilon({event(self.noise_multiplier / 2): steps}, budget.pricing.delta, "exact", "tight")
@@ -136,8 +135,5 @@ class DPCGAN(Method):
             f"noise multiplier is stated as noise × clip; were batches drawn by Poisson sampling, that is {worth}"
         )
         problem.ledger.note_unsound("the labels of each batch of records are used without noise")
-        return (
-            ShuffledEpochs(records, self.batch, secret),
-            self.noise_multiplier,
-            event(self.noise_multiplier * self.clip),
-        )
+        sampler = ShuffledEpochs(records, self.batch, secret)
+        return sampler, problem.release(event(self.noise_multiplier * self.clip), sampler=sampler, steps=steps), 1.0

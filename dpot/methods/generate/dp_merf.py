@@ -67,25 +67,24 @@ class DPMERF(Method):
         return problem.engine(step, steps=steps, optimizer=optimizer, schedule=schedule)
 
     def _release(self, problem: Problem) -> tuple[Tensor, Tensor]:
-        """(μ + N(0, (σ·2/N)²), frequencies). A resumed run must find the same release, so it is kept.
+        """(μ + N(0, (z·2/N)²), frequencies), z the noise multiplier. A resumed run must find the same one: it is kept.
 
         The frequencies follow the experiment seed (they are public); the noise does not. To draw the noise a
         second time after a kill would be a second release, hence the file.
         """
         images = problem.images.flatten(1)
-        multiplier = calibration.find_sigma(Gaussian, 1, problem.budget)
-        problem.ledger.charge(Gaussian(multiplier), count=1, source="dpot/methods/generate/dp_merf.py", sampler="full")
+        release = problem.release(Gaussian(calibration.find_sigma(Gaussian, 1, problem.budget)))
 
-        def release() -> dict[str, Tensor]:
+        def make() -> dict[str, Tensor]:
             frequencies = fourier_frequencies(
                 self.features, images.shape[1], math.sqrt(self.kernel_variance), problem.random, problem.device
             )
             total = torch.zeros(self.features, problem.classes, device=problem.device)
             for rows, labels in zip(images.split(5000), problem.labels.split(5000), strict=True):
                 total += mean_embedding(rows, frequencies, labels, problem.classes) * len(rows)
-            scale = multiplier * 2 * ROUNDING / len(images)
-            noisy = total / len(images) + problem.noise.normal(total.shape, scale)
+            sensitivity = 2 * ROUNDING / len(images)
+            noisy = release(total / len(images), sensitivity, public={"frequencies": frequencies})
             return {"embedding": noisy, "frequencies": frequencies}
 
-        kept = problem.keep_release("embedding", release)
+        kept = problem.keep_release("embedding", [release], make)
         return kept["embedding"], kept["frequencies"]

@@ -14,6 +14,7 @@ without its switch for debiasing, and on CelebA.
 from __future__ import annotations
 
 import math
+from functools import partial
 from typing import Literal
 
 import torch
@@ -21,6 +22,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from dpot.errors import UsageError
+from dpot.methods.gate import Release
 from dpot.methods.generate.base import Method, Problem
 from dpot.privacy import calibration
 from dpot.privacy.events import Adjacency, Event, Gaussian, NonPrivate, PoissonSampled
@@ -88,7 +90,7 @@ class Sinkhorn(Method):
         # The annealing starts at the diameter of the box all data must lie in, never at that of the data.
         diameter = math.sqrt(4 * pixels + problem.classes * self.label_weight**2)
         schedule = annealed_temperatures(diameter, self.blur, self.power)
-        sampler, event = self._mechanism(problem, steps)
+        sampler, release = self._mechanism(problem, steps)
         renewed = fresh_rows(self.batch, self.fraction)
         # Adam with its weight decay in the gradient, as published; the others are for Figure 4a
         optimizer = OPTIMIZERS[self.optimizer](model.parameters(), lr=self.rate(steps), weight_decay=self.weight_decay)
@@ -109,11 +111,11 @@ class Sinkhorn(Method):
             labels = torch.randint(problem.classes, (self.batch,), generator=random, device=device)
             labels = torch.cat([labels, labels[:renewed]])  # the fresh rows reuse those of the first ones
             images = model(model.code(self.batch + renewed, random, device), labels)
-            points = joint_points(self.protect(images, problem), labels, problem.classes, self.label_weight)
+            points = joint_points(self.protect(images, release), labels, problem.classes, self.label_weight)
             side.join()
             loss = padded_debiased(points, self.batch, real, schedule, self.l2, self.l1, padding, weights)
             backward(loss)
-            self.protect_parameters(model, problem)
+            self.protect_parameters(model, release)
             optimizer.step()
             return self.shown(loss, images)
 
@@ -122,7 +124,7 @@ class Sinkhorn(Method):
             steps=steps,
             optimizer=optimizer,
             ema=EMA(model, self.ema, every=min(500, steps // AVERAGINGS + 1)) if self.ema else None,
-            before=problem.charging(event, "dpot/methods/generate/dp_sinkhorn.py", sampler.name, steps),
+            before=release.charge,
         )
 
     def rate(self, steps: int) -> float:
@@ -138,18 +140,19 @@ class Sinkhorn(Method):
         """What a step puts on the progress line and on record."""
         return {"loss": loss}
 
-    def protect(self, images: Tensor, problem: Problem) -> Tensor:
+    def protect(self, images: Tensor, release: Release) -> Tensor:
         """What stands between the loss and the generated images: clipping of the gradient that comes back, if any."""
         if self.clip is None:
             return images
-        return sanitise_images(images, self.clip, 0.0, problem.noise.generator, self.clip_per, self.batch)
+        return sanitise_images(images, self.clip, release, self.clip_per, self.batch)
 
-    def protect_parameters(self, model: torch.nn.Module, problem: Problem) -> None:
+    def protect_parameters(self, model: torch.nn.Module, release: Release) -> None:
         """What stands between the gradient and the weights; nothing here."""
 
-    def _mechanism(self, problem: Problem, steps: int) -> tuple[Sampler, Event]:
+    def _mechanism(self, problem: Problem, steps: int) -> tuple[Sampler, Release]:
         sampler = FixedSize(len(problem.images), self.batch, problem.noise.generator)
-        return sampler, NonPrivate("the gradient is used without noise")
+        event = NonPrivate("the gradient is used without noise")
+        return sampler, problem.release(event, sampler=sampler, steps=steps)
 
 
 def _log_weights(room: int, generated: int) -> Tensor:
@@ -171,7 +174,6 @@ class DPSinkhorn(Sinkhorn):
     """
 
     private = True
-    multiplier = 0.0  # set when the mechanism is calibrated
 
     @property
     def bound(self) -> float:
@@ -191,20 +193,19 @@ class DPSinkhorn(Sinkhorn):
         made = images.detach()
         return {"spread": F.mse_loss(made[1:], made[:-1])}
 
-    def protect(self, images: Tensor, problem: Problem) -> Tensor:
+    def protect(self, images: Tensor, release: Release) -> Tensor:
         """Clip and noise the gradient that comes back to the batch, clip that of the rows behind it."""
         if self.perturb == "parameters":
             return images
-        std = self.multiplier * self.sensitivity
-        return sanitise_images(images, self.bound, std, problem.noise.generator, self.clip_per, self.batch)
+        noising = partial(release, sensitivity=self.sensitivity)
+        return sanitise_images(images, self.bound, noising, self.clip_per, self.batch)
 
-    def protect_parameters(self, model: torch.nn.Module, problem: Problem) -> None:
+    def protect_parameters(self, model: torch.nn.Module, release: Release) -> None:
         """Clip and noise the gradient of the weights."""
         if self.perturb == "parameters":
-            std = self.multiplier * self.sensitivity
-            sanitise_parameters(model.parameters(), self.bound, std, problem.noise.generator)
+            sanitise_parameters(model.parameters(), self.bound, partial(release, sensitivity=self.sensitivity))
 
-    def _mechanism(self, problem: Problem, steps: int) -> tuple[Sampler, Event]:
+    def _mechanism(self, problem: Problem, steps: int) -> tuple[Sampler, Release]:
         if self.batch > len(problem.images):
             raise UsageError(f"loss.batch={self.batch}: there are {len(problem.images)} records")
         rate = self.batch / len(problem.images)
@@ -212,7 +213,8 @@ class DPSinkhorn(Sinkhorn):
         def event(multiplier: float) -> Event:
             return PoissonSampled(Gaussian(multiplier, Adjacency.ADD_REMOVE), rate)
 
-        self.multiplier = self.noise_multiplier or 0.0
-        if not self.multiplier or steps < self.steps:  # a noise that was given belongs to all the steps
-            self.multiplier = calibration.find_sigma(event, steps, problem.budget)
-        return Poisson(len(problem.images), rate, problem.noise.generator), event(self.multiplier)
+        multiplier = self.noise_multiplier
+        if multiplier is None or steps < self.steps:  # a noise that was given belongs to all the steps
+            multiplier = calibration.find_sigma(event, steps, problem.budget)
+        sampler = Poisson(len(problem.images), rate, problem.noise.generator)
+        return sampler, problem.release(event(multiplier), sampler=sampler, steps=steps)

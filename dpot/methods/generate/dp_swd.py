@@ -22,6 +22,7 @@ import torch
 from torch import Tensor
 
 from dpot.errors import UsageError
+from dpot.methods.gate import Release
 from dpot.methods.generate.base import Method, Problem, require_labels
 from dpot.models.comparison import RandomEncoder
 from dpot.models.generator import one_hot
@@ -140,7 +141,8 @@ class SWD(Method):
         if self.space == "encoder":
             self._encoder = RandomEncoder(problem.generator.shape).to(problem.device)
         private = self._all_vectors(problem)
-        sigma, event = self._mechanism(problem, sampler, private.shape[1], steps)
+        release = self._mechanism(problem, sampler, private.shape[1], steps)
+        sigma = release.deviation()
         groups = problem.classes if self.labels in ("public", "private") else 1
         slots = _Slots(groups, self.batch // groups, problem.device)
         wanted = torch.arange(self.batch, device=problem.device) * problem.classes // self.batch
@@ -161,9 +163,9 @@ class SWD(Method):
             with side.fork():
                 drawn = sampler.draw()
                 theirs = drawn.rows(problem.labels) if self.labels == "private" else wanted
-                real = project(arrange(drawn.rows(private), theirs), directions)
-                if sigma:  # the noisy projections are the release; what follows is post-processing of them
-                    real = real + problem.noise.normal_like(real, sigma)
+                rows = arrange(drawn.rows(private), theirs)
+                # the noisy projections are the release; what follows is post-processing of them
+                real = release(project(rows, directions), bounded=rows, public={"directions": directions})
             labels = wanted
             if self.labels in ("private", "joint"):
                 shape = (self.batch,)
@@ -188,7 +190,7 @@ class SWD(Method):
             optimizer=optimizer,
             ema=EMA(model, self.ema) if self.ema else None,
             schedule=Cosine(steps) if self.decay else None,
-            before=problem.charging(event, "dpot/methods/generate/dp_swd.py", sampler.name, steps),
+            before=release.charge,
         )
 
     @torch.no_grad()
@@ -206,8 +208,9 @@ class SWD(Method):
         require_labels(problem, "dp_swd", per_class)
         return Stratified(problem.labels, per_class, secret)
 
-    def _mechanism(self, problem: Problem, sampler: Sampler, dimension: int, steps: int) -> tuple[float, Event]:
-        return 0.0, NonPrivate("the projections are compared without noise")
+    def _mechanism(self, problem: Problem, sampler: Sampler, dimension: int, steps: int) -> Release:
+        event = NonPrivate("the projections are compared without noise")
+        return problem.release(event, sampler=sampler, steps=steps)
 
 
 class DPSWD(SWD):
@@ -215,8 +218,8 @@ class DPSWD(SWD):
 
     private = True
 
-    def _mechanism(self, problem: Problem, sampler: Sampler, dimension: int, steps: int) -> tuple[float, Event]:
-        """σ for the budget, and the event that each step is.
+    def _mechanism(self, problem: Problem, sampler: Sampler, dimension: int, steps: int) -> Release:
+        """The release that each step makes, with σ for the budget.
 
         In paper mode the rows are taken to have diameter 1, as the paper does, whatever they have; what that is
         really worth is computed and stands in the statement.
@@ -240,4 +243,4 @@ class DPSWD(SWD):
             problem.ledger.note_unsound(
                 f"rows have a diameter of up to {real:.3g} and are accounted as 1; what ran is worth {worth}"
             )
-        return sigma, event(sigma, assumed)
+        return problem.release(event(sigma, assumed), sampler=sampler, steps=steps)

@@ -169,6 +169,7 @@ def learn_map(
     layout: Layout,
     random: torch.Generator,
     progress: Progress | None = None,
+    steps: int | None = None,
 ) -> LearnedMap:
     """Train small classifiers on synthetic records; lines through their whitened hidden units.
 
@@ -180,7 +181,7 @@ def learn_map(
     networks = [FeatureNetwork(style, shape, classes).to(device) for style in styles]
     optimizer = torch.optim.Adam([p for n in networks for p in n.parameters()], lr=NETWORK_RATE)
     cuda = device.type == "cuda"
-    steps = NETWORK_STEPS if cuda else NETWORK_STEPS_ON_CPU
+    steps = steps or (NETWORK_STEPS if cuda else NETWORK_STEPS_ON_CPU)
     batch = min(NETWORK_BATCH if cuda else NETWORK_BATCH_ON_CPU, len(records))
 
     def step() -> dict[str, Tensor]:

@@ -64,6 +64,9 @@ class Sketch(Method):
     """
 
     tasks = ("generate", "synthesize")
+    # Which networks the second round looks through is public. An audit, which only tests the noise, trains them barely.
+    network_steps: int | None = None
+    synthetic: int | None = None  # records that the networks learn from
 
     def __init__(
         self,
@@ -96,9 +99,7 @@ class Sketch(Method):
         multiplier = calibration.find_sigma(Gaussian, 1, problem.budget) * ROUNDING
         plan = self.plan(problem, 1 / multiplier)
         _refuse_few(problem, plan.count_deviation(1 / multiplier))
-        sketcher = Sketcher(
-            _stream(problem), problem.generator.shape, problem.classes, plan, multiplier, problem.ledger, problem.noise
-        )
+        sketcher = Sketcher(_stream(problem), problem.generator.shape, problem.classes, plan, multiplier, problem)
         first = self._first_round(problem, sketcher, plan)
         counts = class_counts(first.noisy, first.layout, len(problem.images))
         rounds = [first, *self._texture_round(problem, sketcher, plan)]
@@ -158,15 +159,15 @@ class Sketch(Method):
         return replace(made, steps=steps, second_steps=second_steps, per_class=per_class)
 
     def _first_round(self, problem: Problem, sketcher: Sketcher, plan: Plan) -> Round:
-        for_norm = sketcher.charge(plan.norm_share, "histogram of lengths")
-        for_mean = sketcher.charge(plan.moment_share * MEAN_SHARE, "mean")
-        for_square = sketcher.charge(plan.moment_share * (1 - MEAN_SHARE), "second moments")
-        for_bins = sketcher.charge(plan.first_share, "bins of the first round")
+        for_norm = sketcher.open(plan.norm_share, "histogram of lengths")
+        for_mean = sketcher.open(plan.moment_share * MEAN_SHARE, "mean")
+        for_square = sketcher.open(plan.moment_share * (1 - MEAN_SHARE), "second moments")
+        for_bins = sketcher.open(plan.first_share, "bins of the first round")
 
         def make() -> dict[str, Tensor]:
             bound = sketcher.norms(for_norm)
-            sums = sketcher.moments(bound, (for_mean, for_square))
-            moments = read_moments(sums, sketcher.shape, bound, for_square)
+            sums = sketcher.moments(bound, for_mean, for_square)
+            moments = read_moments(sums, sketcher.shape, bound, for_square.noise_multiplier)
             directions = draw_directions(
                 sketcher.shape, plan.layout, moments, plan.low_noise, problem.random, self.directions
             )
@@ -174,7 +175,7 @@ class Sketch(Method):
             record_map = LinearMap.of(directions, *moments.place(directions, channels), plan.layout, sketcher.grid)
             return record_map.tensors() | {"noisy": sketcher.bins(record_map, plan.layout, for_bins)}
 
-        kept = problem.keep_release("sketch-first", make)
+        kept = problem.keep_release("sketch-first", [for_norm, for_mean, for_square, for_bins], make)
         noisy = kept.pop("noisy")
         facts = {"grid": sketcher.grid}
         return Round("linear", load_map("linear", kept, facts), plan.layout, noisy, facts)
@@ -182,22 +183,21 @@ class Sketch(Method):
     def _texture_round(self, problem: Problem, sketcher: Sketcher, plan: Plan) -> list[Round]:
         if not plan.texture_share:
             return []
-        multiplier = sketcher.charge(plan.texture_share, "textures")
+        release = sketcher.open(plan.texture_share, "textures")
         facts = {"shape": list(sketcher.shape), "knots": TEXTURE_KNOTS, "grid": sketcher.grid}
         layout = Pooled(self.textures, TEXTURE_KNOTS, places=places_of(sketcher.shape))
 
         def make() -> dict[str, Tensor]:
             made = TextureMap.draw(self.textures, sketcher.shape, TEXTURE_KNOTS, sketcher.grid, problem.random)
-            return made.tensors() | {"noisy": sketcher.bins(made, layout, multiplier)}
+            return made.tensors() | {"noisy": sketcher.bins(made, layout, release)}
 
-        kept = problem.keep_release("sketch-textures", make)
+        kept = problem.keep_release("sketch-textures", [release], make)
         noisy = kept.pop("noisy")
         return [Round("textures", load_map("textures", kept, facts), layout, noisy, facts)]
 
     def _learned_round(self, problem: Problem, sketcher: Sketcher, plan: Plan, number: int) -> Round:
-        multiplier = sketcher.charge(
-            plan.second_share / plan.learned_rounds, f"bins of round {number}, learned features"
-        )
+        share = plan.second_share / plan.learned_rounds
+        release = sketcher.open(share, f"bins of round {number}, learned features")
         facts = {
             "networks": list(styles_for(sketcher.shape, problem.device)),
             "shape": list(sketcher.shape),
@@ -205,7 +205,7 @@ class Sketch(Method):
         }
 
         def make() -> dict[str, Tensor]:
-            count = SYNTHETIC if problem.device.type == "cuda" else SYNTHETIC_ON_CPU
+            count = self.synthetic or (SYNTHETIC if problem.device.type == "cuda" else SYNTHETIC_ON_CPU)
             images, labels = synthesize(problem.generator, count, problem.random, problem.device)
             record_map: LearnedMap = learn_map(
                 images.flatten(1),
@@ -215,10 +215,11 @@ class Sketch(Method):
                 plan.second_layout,
                 problem.random,
                 problem.progress,
+                self.network_steps,
             )
-            return record_map.tensors() | {"noisy": sketcher.bins(record_map, plan.second_layout, multiplier)}
+            return record_map.tensors() | {"noisy": sketcher.bins(record_map, plan.second_layout, release)}
 
-        kept = problem.keep_release(f"sketch-round-{number}", make)
+        kept = problem.keep_release(f"sketch-round-{number}", [release], make)
         noisy = kept.pop("noisy")
         return Round("learned", load_map("learned", kept, facts), plan.second_layout, noisy, facts)
 

@@ -1,8 +1,8 @@
 """The private side of the sliced sketch: records are counted in whole numbers, and the counts are released with noise.
 
-    sketcher = Sketcher(stream, shape, classes, plan, noise_multiplier, ledger, noise)
-    moments = sketcher.moments()               # where the records lie, roughly
-    counts = sketcher.bins(map, layout, share) # how they are spread along lines and over planes
+    sketcher = Sketcher(stream, shape, classes, plan, noise_multiplier, gate)
+    release = sketcher.open(share, "bins")       # a share of the budget
+    counts = sketcher.bins(map, layout, release) # how the records are spread along lines and over planes
 
 Three kinds of release, each a Gaussian mechanism on whole numbers (dpot/privacy/counts.py), with the noise multiplier
 z/√share, so that together they are one with multiplier z. Neighbours: one record, label included, is another one.
@@ -26,13 +26,11 @@ from typing import Protocol
 import torch
 from torch import Tensor
 
+from dpot.methods.gate import Gate, Release
 from dpot.methods.sketch.directions import Moments, public_basis
 from dpot.methods.sketch.features import UNIT, WEIGHT_GRID, Layout, RecordMap, whole_records
 from dpot.methods.sketch.rules import Plan
-from dpot.privacy.counts import noisy_counts
 from dpot.privacy.events import CountGaussian
-from dpot.privacy.ledger import Ledger
-from dpot.privacy.noise import NoiseSource
 from dpot.transport.directions import ImageShape
 from dpot.transport.soft_bins import count_lines
 
@@ -80,7 +78,7 @@ class Distributed:
 
 
 class Sketcher:
-    """Counts a stream of records and releases the counts, each release charged before it is made."""
+    """Counts a stream of records and lets the counts out through the gate."""
 
     def __init__(
         self,
@@ -89,23 +87,20 @@ class Sketcher:
         classes: int,
         plan: Plan,
         noise_multiplier: float,
-        ledger: Ledger,
-        noise: NoiseSource,
+        gate: Gate,
         grid: int = 255,
         together: Together | None = None,
     ) -> None:
         """`noise_multiplier` is that of all releases together; records are rounded to multiples of 1/grid."""
         self.stream, self.shape, self.classes, self.plan, self.grid = stream, shape, classes, plan, grid
-        self.noise_multiplier, self.ledger, self.noise = noise_multiplier, ledger, noise
+        self.noise_multiplier, self.gate = noise_multiplier, gate
         self.together = together or Alone()
 
-    def charge(self, share: float, what: str) -> float:
-        """Enter a release of this share of the budget; its noise multiplier."""
-        multiplier = self.noise_multiplier / math.sqrt(share)
-        self.ledger.charge(CountGaussian(multiplier), source=f"{SOURCE}: {what}", sampler="full")
-        return multiplier
+    def open(self, share: float, what: str) -> Release:
+        """A release of this share of the budget."""
+        return self.gate.release(CountGaussian(self.noise_multiplier / math.sqrt(share)), source=f"{SOURCE}: {what}")
 
-    def norms(self, multiplier: float) -> float:
+    def norms(self, release: Release) -> float:
         """The clipping bound R: the length that two records in three do not exceed, from the noisy histogram."""
         device, reach = self._device(), math.sqrt(math.prod(self.shape))
         counts = torch.zeros(1, 1, NORM_KNOTS, dtype=torch.int64, device=device)
@@ -113,12 +108,12 @@ class Sketcher:
             lengths = self._coefficients(records).square().sum(1).sqrt() / COEFFICIENT_GRID
             one_class = torch.zeros(len(records), dtype=torch.int64, device=device)
             count_lines(counts, lengths[:, None] / reach * (NORM_KNOTS - 1), one_class, UNIT)
-        noisy = self._release(counts, UNIT * math.sqrt(2), multiplier).double().view(-1).clamp(min=0)
+        noisy = self._released(release, counts, UNIT * math.sqrt(2)).double().view(-1).clamp(min=0)
         below = noisy.cumsum(0) / noisy.sum().clamp(min=1)
         knot = int((below < 1 - CLIPPED_SHARE).sum())
         return (knot + 1) / (NORM_KNOTS - 1) * reach
 
-    def moments(self, bound: float, multipliers: tuple[float, float]) -> tuple[Tensor, Tensor, Tensor]:
+    def moments(self, bound: float, for_mean: Release, for_square: Release) -> tuple[Tensor, Tensor, Tensor]:
         """Noisy sums (number of records, Σc, Σccᵀ) of the coefficients, clipped to length `bound`.
 
         The number of records is public under replacement.
@@ -136,28 +131,30 @@ class Sketcher:
             total += cut.sum(0).long()
             square += (cut.T @ cut).round().long()  # whole numbers below 2^53: exact
             records_seen += len(records)
-        for_mean, for_square = multipliers
-        total = self._release(total, 2 * limit, for_mean)
+        total = self._released(for_mean, total, 2 * limit)
         above = torch.triu(torch.ones_like(square, dtype=torch.bool), 1)
         sensitivity = math.sqrt(2) * limit**2
-        diagonal = self._release(square.diagonal().clone(), sensitivity, for_square)
-        upper = self._release(square[above], sensitivity / math.sqrt(2), for_square)
+        square = self.together.add_up(square)
+        parts = for_square(
+            {"diagonal": square.diagonal().clone(), "above": square[above]},
+            {"diagonal": sensitivity, "above": sensitivity / math.sqrt(2)},
+        )
         noisy = torch.zeros_like(square)
-        noisy[above] = upper
-        return self.together.add_up(records_seen), total, noisy + noisy.T + torch.diag(diagonal)
+        noisy[above] = self.together.agree(parts["above"])
+        diagonal = torch.diag(self.together.agree(parts["diagonal"]))
+        return self.together.add_up(records_seen), total, noisy + noisy.T + diagonal
 
-    def bins(self, record_map: RecordMap, layout: Layout, multiplier: float) -> Tensor:
+    def bins(self, record_map: RecordMap, layout: Layout, release: Release) -> Tensor:
         """Noisy counts (classes, bins) in units of 1/256 record."""
         counts = torch.zeros(self.classes, layout.bins, dtype=torch.int64, device=self._device())
         step = max(1, POSITIONS_AT_ONCE // layout.positions)
         for records, labels in self.stream():
             for part, own in zip(records.split(step), labels.split(step), strict=True):
                 layout.count(counts, record_map.exactly(part), own)
-        return self._release(counts, layout.sensitivity, multiplier)
+        return self._released(release, counts, layout.sensitivity)
 
-    def _release(self, counts: Tensor, sensitivity: float, multiplier: float) -> Tensor:
-        counts = self.together.add_up(counts)
-        return self.together.agree(noisy_counts(counts, sensitivity, multiplier, self.noise))
+    def _released(self, release: Release, counts: Tensor, sensitivity: float) -> Tensor:
+        return self.together.agree(release(self.together.add_up(counts), sensitivity))
 
     def _coefficients(self, records: Tensor) -> Tensor:
         """Coefficients in the public subspace as whole numbers of 1/64, exactly the same on every device."""
@@ -169,7 +166,7 @@ class Sketcher:
         return public_basis(self.shape)
 
     def _device(self) -> torch.device:
-        return self.noise.device
+        return self.gate.noise.device
 
 
 def read_moments(

@@ -10,6 +10,7 @@ from dpot.errors import PrivacyError, UsageError
 from dpot.methods.generate import dp_cgan
 from dpot.methods.generate.base import Problem
 from dpot.methods.generate.dp_cgan import DPCGAN
+from dpot.methods.tape import Tape
 from dpot.models.cgan_mlp import CGANMLP, layers
 from dpot.models.linear import Linear
 from dpot.privacy.accountants import own_epsilon
@@ -22,7 +23,7 @@ from dpot.training.samplers import Draw
 RECORDS, CLASSES, SHAPE = 7, 3, (1, 4, 4)
 
 
-def problem(images, labels, generator, *, epsilon=10.0, mode="sound", steps=1):
+def problem(images, labels, generator, *, epsilon=10.0, mode="sound", steps=1, tape=None):
     budget = Budget(epsilon, 1e-5, mode=mode)
     return Problem(
         images=images,
@@ -32,6 +33,7 @@ def problem(images, labels, generator, *, epsilon=10.0, mode="sound", steps=1):
         budget=budget,
         ledger=Ledger.of(budget),
         noise=NoiseSource(1),
+        tape=tape,
         random=torch.Generator().manual_seed(5),
         max_steps=steps,
     )
@@ -52,6 +54,9 @@ class Four:
 
     def reshuffle(self, step=0):
         pass
+
+    def facts(self):
+        return {"rate": 4 / RECORDS}
 
     def draw(self):
         return Draw(torch.arange(4), torch.tensor([True, True, True, False]))
@@ -80,11 +85,10 @@ def test_the_discriminator_takes_the_clipped_gradients_of_all_that_it_sees(monke
     """Real records that count, with the label of what is real, and generated ones; the noise left out."""
     for name in ("Poisson", "ShuffledEpochs"):
         monkeypatch.setattr(dp_cgan, name, Four)
-    monkeypatch.setattr(dp_cgan, "noised", lambda total, std, generator: total)
     images, labels = some_records()
     torch.manual_seed(0)
     model = CGANMLP(CLASSES, SHAPE, code_size=2, hidden=5)
-    own = problem(images, labels, model, mode="paper" if clipping == "coded" else "sound")
+    own = problem(images, labels, model, mode="paper" if clipping == "coded" else "sound", tape=Tape(strength=0))
     method = DPCGAN(batch=4, steps=1, clip=0.3, noise_multiplier=20.0, rate=0.7, hidden=6, clipping=clipping)
     state = torch.get_rng_state()
     engine = method.prepare(own)
@@ -113,11 +117,10 @@ def test_the_discriminator_takes_the_clipped_gradients_of_all_that_it_sees(monke
         torch.testing.assert_close(weight.detach(), before.detach() - 0.7 * slope / 4)
 
 
-def test_the_rate_falls_in_a_line_and_stays(monkeypatch):
-    monkeypatch.setattr(
-        dp_cgan, "noised", lambda total, std, generator: {k: torch.ones_like(v) for k, v in total.items()}
-    )
-    own = problem(*some_records(), CGANMLP(CLASSES, SHAPE, hidden=4), steps=5)
+def test_the_rate_falls_in_a_line_and_stays():
+    weights = sum(weight.numel() for weight in layers(16 + CLASSES, 2, 1).parameters())
+    tape = Tape(answers=[torch.ones(weights)] * 5)
+    own = problem(*some_records(), CGANMLP(CLASSES, SHAPE, hidden=4), steps=5, tape=tape)
     engine = DPCGAN(batch=4, steps=5, rate=1.0, last_rate=0.4, falling=3, hidden=2).prepare(own)
     judge, seen = engine._modules["discriminator"], []
     engine.open(5)

@@ -2,7 +2,6 @@
 
 from dataclasses import replace
 from pathlib import Path
-from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -12,17 +11,20 @@ from hypothesis import strategies as st
 from scipy.optimize import linear_sum_assignment
 
 from dpot.errors import UsageError
+from dpot.methods.gate import Gate
 from dpot.methods.generate import dp_swd
 from dpot.methods.generate.base import Problem
 from dpot.methods.generate.dp_sinkhorn import DPSinkhorn, Sinkhorn, _log_weights
 from dpot.methods.generate.dp_swd import DPSWD, SWD, _Slots
 from dpot.methods.generate.real_data import RealData
+from dpot.methods.tape import Tape
 from dpot.models.comparison import RandomEncoder
 from dpot.models.dsw_generator import DSWGenerator
 from dpot.models.linear import Linear
 from dpot.models.sinkhorn_biggan import SinkhornBigGAN
 from dpot.models.sinkhorn_dcgan import SinkhornDCGAN
 from dpot.privacy.budget import Budget
+from dpot.privacy.events import Gaussian, NonPrivate
 from dpot.privacy.ledger import Ledger
 from dpot.privacy.noise import NoiseSource
 from dpot.training.ema import EMA
@@ -304,20 +306,20 @@ def test_what_gets_no_noise_does_not_depend_on_the_records():
 @pytest.mark.parametrize("per", ["block", "row"])
 def test_dp_sinkhorn_clips_the_gradient_of_its_whole_loss_at_the_batch_and_at_the_fresh_rows(per):
     method = DPSinkhorn(batch=4, clip=0.5, clip_per=per)
-    method.multiplier = 1e-9
     images = torch.rand(6, 1, 2, 2, requires_grad=True)
-    problem = SimpleNamespace(noise=NoiseSource(1))
+    gate = Gate(ledger=Ledger(1e-5), noise=NoiseSource(1), tape=Tape(strength=0))
     slope = torch.randn(6, 1, 2, 2)
-    (method.protect(images, problem) * slope).sum().backward()
+    (method.protect(images, gate.release(Gaussian(1.0))) * slope).sum().backward()
     parts = [slope[:4], slope[4:]] if per == "block" else list(slope.split(1))
     expected = torch.cat([part * min(1.0, 0.5 / float(part.norm())) for part in parts])
     torch.testing.assert_close(images.grad, expected, rtol=1e-5, atol=1e-6)
 
 
 def test_without_noise_sinkhorn_clips_as_it_is_told_and_dp_sinkhorn_must():
-    images, problem, slope = torch.rand(6, 1, 2, 2, requires_grad=True), SimpleNamespace(noise=NoiseSource(1)), 9.0
+    images, slope = torch.rand(6, 1, 2, 2, requires_grad=True), 9.0
+    release = Gate(ledger=Ledger(1e-5), noise=NoiseSource(1)).release(NonPrivate())
     for clip, norm in ((None, slope * 4), (0.5, 0.5)):
-        (found,) = torch.autograd.grad((Sinkhorn(batch=4, clip=clip).protect(images, problem) * slope).sum(), images)
+        (found,) = torch.autograd.grad((Sinkhorn(batch=4, clip=clip).protect(images, release) * slope).sum(), images)
         assert float(found[:4].norm()) == pytest.approx(norm, rel=1e-5)
     with pytest.raises(UsageError, match=r"loss\.clip"):
         _ = DPSinkhorn(clip=None).sensitivity

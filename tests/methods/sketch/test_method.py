@@ -19,7 +19,6 @@ from dpot.evaluation.stepping import side_by_side
 from dpot.methods.generate.base import Problem
 from dpot.methods.sketch import fit as sketch_fit
 from dpot.methods.sketch import method as sketch
-from dpot.methods.sketch import release as sketch_release
 from dpot.methods.sketch.features import Layout, LinearMap
 from dpot.methods.sketch.fit import Target, class_weights, expectations
 from dpot.methods.sketch.method import Sketch
@@ -126,7 +125,7 @@ def test_a_killed_run_goes_on_with_the_release_it_made(tmp_path: Path, monkeypat
     assert first.ledger.releases == 5  # charged before it was made
 
     monkeypatch.setattr(Engine, "run", whole_run)
-    monkeypatch.setattr(sketch_release, "noisy_counts", lambda *_: pytest.fail("noise was drawn again"))
+    monkeypatch.setattr(NoiseSource, "discrete_gaussian", lambda *_: pytest.fail("noise was drawn again"))
     second = problem(x, y, steps=6, folder=folder)
     method = Sketch()
     outcome = method.fit(second)
