@@ -9,7 +9,8 @@ import scipy.stats
 import torch
 
 from dpot.errors import PrivacyError
-from dpot.launch import compose_config, run
+from dpot.composing import compose_config
+from dpot.launch import run
 from dpot.methods import work
 from dpot.methods.gate import Gate
 from dpot.methods.generate.base import Method, Problem
