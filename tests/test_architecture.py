@@ -20,7 +20,7 @@ ALLOWED = {
     "methods": {"transport", "privacy", "models", "training"},
     "attacks": {"transport", "privacy"},
     "claims": {"methods", "transport", "privacy", "models", "training", "attacks"},
-    "reporting": set(),
+    "reporting": {"privacy"},  # it renders the statements of records
     "tasks": {
         *("methods", "transport", "privacy", "models", "training", "data", "evaluation", "reporting"),
         *("attacks", "claims"),

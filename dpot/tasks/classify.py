@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -109,7 +110,8 @@ class Classify(Task):
         for what in (*data.taken, "the test accuracy after each epoch, if it decided when to stop"):
             problem.ledger.note_uncovered(what)
         statement = statement_of(problem.ledger, problem.noise, [engine])
-        files = _write_files(run.directory, statement, budgets)
+        statement = replace(statement, other_budgets=[str(budget) for budget in budgets.final])
+        files = _write_files(run.directory, statement)
         tracker.finish({"accuracy": metrics["accuracy"]})
         facts = {
             "name": data.name,
@@ -184,10 +186,8 @@ def _check_together(trainer: Any, budget: Budget) -> None:
         raise UsageError("privacy.epsilon: this training is private and needs a budget, for instance privacy=eps1")
 
 
-def _write_files(directory: Path, statement: Statement, budgets: Budgets) -> dict[str, str]:
-    lines = [f"- {budget}" for budget in budgets.final]
-    section = "\n".join(["", "## Other budgets, which are no ε", "", *lines, ""]) if lines else ""
-    write_atomically(directory / "privacy.md", statement.to_markdown() + section)
+def _write_files(directory: Path, statement: Statement) -> dict[str, str]:
+    write_atomically(directory / "privacy.md", statement.to_markdown())
     write_atomically(directory / "privacy.html", statement.to_html())
     return {"statement": "privacy.md", "statement_page": "privacy.html"}
 

@@ -6,6 +6,7 @@ Written to output_root/wdp/: tables as JSON and Markdown, figures as PNG with th
 from __future__ import annotations
 
 import json
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -75,7 +76,7 @@ class Compose(Task):
         return Answer(answer, show)
 
 
-def table_2(records: list[Record]) -> list[dict[str, Any]]:
+def table_2(records: Sequence[Record]) -> list[dict[str, Any]]:
     """One row per data set: printed, the printed formula at d_t = 0, its floor, ours, a correct run."""
     printed = published.table("wdp", 2)
     rows = []
