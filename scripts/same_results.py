@@ -1,15 +1,18 @@
 """Whether two checkouts show the same results: cells of sheets, what was computed, claims and audits.
 
-    python scripts/same_results.py OLD_CHECKOUT NEW_CHECKOUT
+    python scripts/same_results.py OLD_CHECKOUT NEW_CHECKOUT [--tolerance 1e-5]
 
 Each checkout answers for itself, with its own code and its own committed results: cells are those of `dpot task=compare
 ... output=json`; what is computed rather than trained is compared as it is committed, value by value. Prints a line per
-sheet and exits with 1 on a difference. The libraries are those of the Python that runs this script.
+sheet and exits with 1 on a difference. With --tolerance numbers are equal up to this share of them: what is found by
+searching for a root depends in its last digits on the libraries. These are those of the Python that runs this script.
 """
 
 from __future__ import annotations
 
+import argparse
 import json
+import math
 import os
 import re
 import subprocess
@@ -72,19 +75,30 @@ def leaves(content: Any, place: str = "") -> Iterator[tuple[str, Any]]:
             yield from leaves(value, f"{place}/{key}")
 
 
+def is_same(one: Any, other: Any, tolerance: float) -> bool:
+    """Whether two values are equal; numbers up to the tolerance."""
+    if isinstance(one, float) and isinstance(other, float):
+        return one == other or math.isclose(one, other, rel_tol=tolerance)
+    return bool(one == other)
+
+
 def main() -> None:
     """Compare and say so."""
-    if len(sys.argv) != 3:
-        sys.exit(str(__doc__).split("\n\n")[1].strip())
-    old, new = ({**cells(path), **computed(path)} for path in (Path(a).resolve() for a in sys.argv[1:]))
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("old", type=Path)
+    parser.add_argument("new", type=Path)
+    parser.add_argument("--tolerance", type=float, default=0.0)
+    options = parser.parse_args()
+    old, new = ({**cells(path), **computed(path)} for path in (options.old.resolve(), options.new.resolve()))
     print("| sheet | values | equal | different |\n|---|---|---|---|")
     wrong, total = [], 0
     for sheet in sorted({*old, *new}):
         before, after = old.get(sheet, {}), new.get(sheet, {})
         keys = {*before, *after}
-        different = sorted(key for key in keys if key not in before or key not in after or before[key] != after[key])
+        both = before.keys() & after.keys()
+        different = sorted(k for k in keys if k not in both or not is_same(before[k], after[k], options.tolerance))
         print(f"| {sheet} | {len(keys)} | {len(keys) - len(different)} | {len(different)} |")
-        wrong += [f"{sheet}: {key}" for key in different]
+        wrong += [f"{sheet}: {key}: {before.get(key)} and {after.get(key)}" for key in different]
         total += len(keys)
     print(f"\n{total} compared, {len(wrong)} different")
     for line in wrong[:50]:

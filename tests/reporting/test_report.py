@@ -130,6 +130,13 @@ def test_what_this_machine_computed_stands_in_place_of_what_is_committed(tmp_pat
     assert document.texts == ["a note"]
 
 
+def test_everything_that_was_computed_says_by_which_commit():
+    found = [path for paper in store.paper_folders() for path in paper.glob("*/computed.json")]
+    assert len(found) > 20
+    for path in found:
+        assert re.search(r'"commit": "[0-9a-f]{40}"', path.read_text()), path
+
+
 def test_statements_are_rendered_from_the_records(report):
     folder, _, gathered = report
     page = (folder / "dp_swd_table_2.html").read_text()
