@@ -1,6 +1,7 @@
 """The shape of the code: imports go one way, files can be read in one sitting, nothing unpickles data."""
 
 import ast
+import graphlib
 import re
 import subprocess
 import sys
@@ -43,6 +44,16 @@ def test_imports_go_one_way(room):
             parts = name.split(".")
             if parts[0] == "dpot" and len(parts) > 1 and parts[1] in ALLOWED and parts[1] != room:
                 assert parts[1] in ALLOWED[room], f"{path.relative_to(PACKAGE)} imports {name}"
+
+
+@pytest.mark.parametrize("room", ["reporting"])
+def test_no_module_of_a_room_needs_itself(room):
+    modules = {f"dpot.{room}.{path.stem}": path for path in (PACKAGE / room).glob("*.py")}
+    needed = {}
+    for name, path in modules.items():
+        found = {*imports(path), *(one.rpartition(".")[0] for one in imports(path))}
+        needed[name] = modules.keys() & found
+    assert list(graphlib.TopologicalSorter(needed).static_order())  # raises CycleError with the circle
 
 
 def test_transport_and_privacy_know_no_configuration():

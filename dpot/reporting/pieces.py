@@ -71,9 +71,9 @@ def samples_of(state: SheetState) -> list[tuple[str, Path]]:
 
 
 def _picture_words(document: Document, file: Path, data: dict[str, Any]) -> str:
-    named = data.get("title") or data.get("caption")
-    words = f"{document.name} {file.stem.removeprefix('computed').removeprefix('figure')}".replace("_", " ").strip()
-    return f"{document.paper}, {named or words}"
+    named = data.get("title") or data.get("caption") or document.name.replace("_", " ")
+    part = file.stem.partition("_")[2]  # of several: computed_ab.png
+    return f"{document.paper}, {named}" + (f" ({part})" if part else "")
 
 
 def _mean_of(value: Any) -> Any:

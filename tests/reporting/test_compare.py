@@ -191,6 +191,13 @@ def test_every_committed_record_fills_cells_of_a_sheet_that_exists():
         assert not [file for file in kept.files.values() if not (kept.directory / file).is_file()]
 
 
+def test_committed_files_are_as_they_would_be_written_again(tmp_path):
+    for path in store.files():
+        again = tmp_path / path.relative_to(store.RESULTS)
+        store.write(again, store.read(path, strict=True))
+        assert again.read_bytes() == path.read_bytes(), path
+
+
 def test_pictures_of_different_cells_have_different_names():
     for each in sheets.all_sheets():
         homes = {store.home_of(each, run.row, run.group, run.seed) for run in each.runs()}
