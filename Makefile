@@ -57,7 +57,7 @@ compare: $(STAMP) ## compare what is on record with the published numbers: make 
 report: $(STAMP) ## everything on record as a folder of web pages: report/index.html
 	$(BIN)/dpot task=report task.folder=report $(ARGS)
 
-readme: $(STAMP) ## write the numbers of README.md anew from the committed results
+readme: $(STAMP) ## write results/README.md and the numbers of README.md anew from the committed results
 	$(BIN)/python scripts/write_readme.py
 
 bench: $(STAMP) ## benchmarks, written to results/bench/

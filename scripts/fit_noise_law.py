@@ -1,6 +1,6 @@
 """Which law of the noisy rows fits TriangleWad's Table 1: the direct distances to D1 and D2 under a grid of laws.
 
-    python scripts/fit_noise_law.py results/reproduced/triangle_wad/noise_law
+    python scripts/fit_noise_law.py results/triangle_wad/noise_law/computed
 
 The paper says that rows are replaced by N(2, σ²); the distances it prints are smaller than that gives. Each law here
 draws N(mean, (scale·σ)²), perhaps cut at 0, with the same standard normal numbers for all laws. Writes NAME.json (every

@@ -1,36 +1,35 @@
-"""Keep finished runs for good: copy the paper-profile records of a sheet into results/reproduced/, with its tables.
+"""Keep finished runs for good: take the paper-profile records of a sheet into results/, with its tables.
 
     python scripts/keep_results.py outputs dp_swd table 2
 
-Copies the record and the cell note of every run of the sheet that is comparable with the paper, and samples, pictures
-of features and statement pages of the first seed. With --subsets runs on a part of the paper's data are kept, with
---profile short those of fewer steps; both stay marked as not comparable. A run that is kept already is left alone; one
-that another sheet of the paper asks for in the same words stays where it is and gets a note that it serves here too.
-Then writes the comparison as Markdown, LaTeX, CSV and JSON, the picture of a figure, and the numbers of README.md anew.
-DPOT_DATA tells a row that was not run from one that cannot be, for want of data.
+Adds the record of every run of the sheet that is comparable with the paper to its records.jsonl, and copies samples and
+pictures of features of the first seed. With --subsets runs on a part of the paper's data are kept, with --profile short
+those of fewer steps; both stay marked as not comparable. A run that is kept already is left alone. One that was kept
+for another sheet, or that another sheet of the paper asks for in the same words, stays where it is and gets a note that
+it serves here too. Then writes the comparison as Markdown, LaTeX, CSV and JSON, the picture of a figure, README.md and
+results/README.md anew. Of a sheet that is computed as a whole, copies what was computed. DPOT_DATA tells a row that was
+not run from one that cannot be, for want of data.
 """
 
 from __future__ import annotations
 
 import argparse
-import json
 import os
-import re
 import shutil
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 from omegaconf import OmegaConf
 
-from dpot.record import RECORD, Record, write_atomically
+from dpot.record import Record, write_atomically
 from dpot.reporting import compare, pictures, published, readme, sheets, store, tables
+from dpot.reporting.gather import COMPUTED
+from dpot.reporting.store import Home, KeptRecord
 from dpot.tasks.compare import lacking
 
-# of the first seed; all they say stands in every record
-PAGES = ("samples.png", "privacy.md", "privacy.html")
-FEATURES = ("features.png", "features.json")  # large, and much alike: of sheets with published numbers alone
+FEATURES = ("picture", "features")  # large, and much alike: of sheets with published numbers alone
 
 
 def main() -> None:
@@ -46,88 +45,117 @@ def main() -> None:
     if not os.environ.get("DPOT_DATA"):
         parser.error("set DPOT_DATA: without it every row that was not run would be said to lack its data")
     sheet = sheets.load(options.paper, options.name, options.kind)
-    if sheet.compute:
-        parser.error(f"{sheet.compute} computes this sheet as a whole: copy its files to {store.REPRODUCED}")
-    if not (options.output_root / "runs").is_dir():
-        parser.error(f"{options.output_root} has no runs")
-    folder = store.REPRODUCED / sheet.paper / f"{sheet.kind}_{sheet.name}"
-    printed = published.tables(sheet.paper).get(sheet.name) if sheet.kind == "table" else None
-    nowhere = folder / "no-other-runs"  # only what is committed counts
 
     def is_wanted(record: Record) -> bool:
         comparable = options.subsets or record.provenance["data"]["comparable"]
         return bool(comparable and record.config["profile"]["name"] == options.profile)
 
-    committed = store.records(nowhere)
-    served = {_cell(home) for home, record in compare.records_of(sheet, committed) if is_wanted(record)}
-    for home, record in of_other_sheets(sheet, committed):
-        if is_wanted(record) and _cell(home) not in served:
-            store.claim(record.provenance["directory"], home)
-            served.add(_cell(home))
-            print(f"serves here too: {record.provenance['directory'].relative_to(store.REPRODUCED)}")
-    for home, run in finished(options.output_root, sheet):
-        if not is_wanted(Record.load(run)):
-            continue
-        short = [options.profile] if options.profile != "paper" else []
-        words = "-".join([home["row"], *home["group"], f"s{home['seed']}", *short])
-        target = folder / re.sub(r"[^A-Za-z0-9.-]+", "_", words.replace("dataset=", ""))
-        if _cell(home) in served or (target / RECORD).exists():
-            print(f"kept already: {target.name}")
-            continue
-        target.mkdir(parents=True, exist_ok=True)
-        for name in (*PAGES, *(FEATURES if printed else ())) if home["seed"] == 0 else ():
-            if (run / name).exists():
-                shutil.copyfile(run / name, target / name)
-        store.claim(target, home)
-        shutil.copyfile(run / RECORD, target / RECORD)  # last, as a run does
-        print(f"kept: {target.name}")
-    cells = compare.compare(sheet, printed, store.records(nowhere), None)  # of the largest profile there is
-    absent = lacking(sheet, OmegaConf.create({"data_root": os.environ["DPOT_DATA"]}))
-    cells = [replace(c, verdict="needs data") if c.row in absent and c.ours is None else c for c in cells]
-    write_atomically(folder / "comparison.md", tables.markdown(sheet, cells))
-    write_atomically(folder / "comparison.tex", tables.latex(sheet, cells))
-    write_atomically(folder / "comparison.csv", tables.comma_separated(cells))
-    write_atomically(folder / "comparison.json", json.dumps(compare.as_answer(sheet, cells), indent=1) + "\n")
-    if sheet.picture:
-        write_atomically(folder / f"{sheet.kind}_{sheet.name}.png", pictures.draw(sheet, kept_panels(sheet, nowhere)))
+    if not sheet.columns:
+        computed = options.output_root / COMPUTED / sheet.paper / sheet.folder
+        if not (computed / f"{COMPUTED}.json").exists():
+            parser.error(f"{computed} has nothing that was computed")
+        keep_computed(computed, store.folder_of(sheet))
+    elif not (options.output_root / "runs").is_dir():
+        parser.error(f"{options.output_root} has no runs")
+    else:
+        keep_runs(sheet, options.output_root, is_wanted)
+        write_comparison(sheet)
     readme.update()
 
 
-def _cell(home: dict[str, Any]) -> tuple[Any, ...]:
+def keep_computed(source: Path, target: Path) -> None:
+    """Copy the files of a table or figure that was computed, in place of those of an earlier time."""
+    for old in target.glob(f"{COMPUTED}*"):
+        old.unlink()
+    for file in sorted(source.glob(f"{COMPUTED}*")):
+        write_atomically(target / file.name, file.read_bytes())
+        print(f"kept: {file.name}")
+
+
+def keep_runs(sheet: sheets.Sheet, output_root: Path, is_wanted: Callable[[Record], bool]) -> None:
+    """Add the runs of a sheet that are not kept yet."""
+    folder = store.folder_of(sheet)
+    kept = {path: store.read(path, strict=True) for path in {*store.files(), folder / store.RECORDS}}
+    committed = [record for found in kept.values() for record in found]
+    served = {_cell(home) for home, record in compare.records_of(sheet, committed) if is_wanted(record)}
+    changed = {folder / store.RECORDS}
+    finished = compare.records_of(sheet, store.records(output_root, committed=False))
+    known = {store.identity(record): record for record in committed}
+    copies = [(home, known[store.identity(run)]) for home, run in finished if store.identity(run) in known]
+    for home, record in [*copies, *of_other_sheets(sheet, committed)]:
+        if is_wanted(record) and _cell(home) not in served:
+            record.homes.append(home)
+            changed.add(record.directory / store.RECORDS)
+            served.add(_cell(home))
+            print(f"serves here too: {record.homes[0].row}, seed {home.seed}, of {record.directory.name}")
+    for home, run in finished:
+        if not is_wanted(run):
+            continue
+        name = store.file_name(sheet, home, run.config["profile"]["name"])
+        if _cell(home) in served:
+            print(f"kept already: {name}")
+            continue
+        record = replace(run, homes=[home], directory=folder, files=_copied(sheet, home, run, name))
+        kept[folder / store.RECORDS].append(record)
+        served.add(_cell(home))
+        print(f"kept: {name}")
+    for path in sorted(changed):
+        if kept[path]:
+            store.write(path, kept[path])
+
+
+def _copied(sheet: sheets.Sheet, home: Home, run: KeptRecord, name: str) -> dict[str, str]:
+    """Copy the pictures of a first seed; what they are and where they lie."""
+    printed = sheet.kind == "table" and sheet.name in published.tables(sheet.paper)
+    wanted = ("samples", *(FEATURES if printed else ())) if home.seed == 0 else ()
+    files = {}
+    for what in wanted:
+        source = run.directory / run.files.get(what, "")
+        if source.is_file():
+            files[what] = f"pictures/{name}{source.suffix}"
+            target = store.folder_of(sheet) / files[what]
+            target.parent.mkdir(parents=True, exist_ok=True)
+            shutil.copyfile(source, target)
+    return files
+
+
+def write_comparison(sheet: sheets.Sheet) -> None:
+    """The comparison, and the picture of a figure, from what is committed."""
+    folder, records = store.folder_of(sheet), store.records(None)
+    printed = published.tables(sheet.paper).get(sheet.name) if sheet.kind == "table" else None
+    cells = compare.compare(sheet, printed, records, None)  # of the largest profile there is
+    absent = lacking(sheet, OmegaConf.create({"data_root": os.environ["DPOT_DATA"]}))
+    cells = [replace(c, verdict="needs data") if c.row in absent and c.ours is None else c for c in cells]
+    tables.write(folder, "comparison", sheet, cells)
+    if sheet.picture:
+        write_atomically(folder / "figure.png", pictures.draw(sheet, kept_panels(sheet, records)))
+
+
+def _cell(home: Home) -> tuple[Any, ...]:
     """Which row, columns and seed a run is of."""
-    return home["row"], *home["group"], home["seed"]
+    return home.row, home.columns, home.seed
 
 
-def finished(output_root: Path, sheet: sheets.Sheet) -> Iterator[tuple[dict[str, Any], Path]]:
-    """The runs of the sheet in a folder of runs: which cell and seed each is, and where it lies."""
-    for note in sorted((output_root / "runs").glob("*/cell-*.json")):
-        home = json.loads(note.read_text())
-        mine = (home["paper"], home["kind"], home["name"]) == (sheet.paper, sheet.kind, sheet.name)
-        if mine and (note.parent / RECORD).exists():  # a run that is not finished has a note and no record
-            yield home, note.parent
-
-
-def of_other_sheets(sheet: sheets.Sheet, records: Sequence[Record]) -> Iterator[tuple[dict[str, Any], Record]]:
+def of_other_sheets(sheet: sheets.Sheet, records: Sequence[KeptRecord]) -> Iterator[tuple[Home, KeptRecord]]:
     """Runs kept for another sheet of the paper that this one asks for in the same words, and what they are here."""
     wanted = {(frozenset(run.overrides), run.seed): run for run in sheet.runs()}
     for other in sheets.all_sheets():
         if other.paper != sheet.paper or (other.kind, other.name) == (sheet.kind, sheet.name):
             continue
-        known = {(run.row, run.group, run.seed): run for run in other.runs()}
+        known = {_cell(store.home_of(other, run.row, run.group, run.seed)): run for run in other.runs()}
         for home, record in compare.records_of(other, records):
-            there = known.get((home["row"], tuple(home["group"]), home["seed"]))
+            there = known.get(_cell(home))
             here = there and wanted.get((frozenset(there.overrides), there.seed))
             if here:
-                own = {"kind": sheet.kind, "name": sheet.name, "row": here.row, "group": list(here.group)}
-                yield home | own, record
+                yield store.home_of(sheet, here.row, here.group, here.seed, home.demo), record
 
 
-def kept_panels(sheet: sheets.Sheet, nowhere: Path) -> list[pictures.Panel]:
+def kept_panels(sheet: sheets.Sheet, records: Sequence[KeptRecord]) -> list[pictures.Panel]:
     """The kept runs of a figure, in the order of the sheet's rows; of samples the first seed's."""
-    panels, rows = [], list(sheet.rows)
-    for home, record in compare.records_of(sheet, store.records(nowhere)):
-        if sheet.picture != "samples" or home["seed"] == 0:
-            panels.append(pictures.Panel(home["row"], tuple(home["group"]), record.provenance["directory"], record))
+    rows = list(sheet.rows)
+    found = compare.records_of(sheet, records)
+    shown = [(home, record) for home, record in found if sheet.picture != "samples" or home.seed == 0]
+    panels = [pictures.Panel(home, record.directory, record) for home, record in shown]
     return sorted(panels, key=lambda panel: rows.index(panel.row))
 
 

@@ -1,6 +1,6 @@
 """DP-Sinkhorn's long private runs in short: fewer steps, with the noise that drowns the data as much over all of them.
 
-    python scripts/match_noise.py results/reproduced/dp_sinkhorn/matched_noise [--runs 3] [--dataset fashion_mnist]
+    python scripts/match_noise.py results/dp_sinkhorn/matched_noise/computed [--runs 3] [--dataset fashion_mnist]
 
 What is learned from T steps under noise of multiplier z goes with √T/z, and how far Adam's weights wander with
 rate·√T: a training of t steps with z·√(t/T) and rate·√(T/t) keeps both. It is not private: it tells, at a thousandth of

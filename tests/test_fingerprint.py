@@ -107,19 +107,18 @@ EXCEPTIONS = {
 @pytest.mark.parametrize("paper", sorted({s.paper for s in sheets.all_sheets()}))
 def test_every_committed_record_has_the_present_configuration_of_its_sheet(paper):
     wrong = []
-    for record in store.records(None):
-        for home in record.provenance["sheets"]:
-            if home["paper"] != paper or home["demo"]:
-                continue
-            there = planned(home["paper"], home["kind"], home["name"], record.config["profile"]["name"])
-            wanted = there.get((home["row"], tuple(home["group"])))
-            mine = essence(record.config)
-            if wanted is None:
-                wrong.append((home["kind"], home["name"], home["row"], home["group"], "no such run"))
-            elif (wanted := wanted | {"seed": home["seed"]}) != mine:
-                keys = [k for k in {*mine, *wanted} if mine.get(k) != wanted.get(k)]
-                parts = {k: (mine.get(k), wanted.get(k)) for k in keys}
-                where = (paper, home["kind"], home["name"], home["row"], record.config["profile"]["name"])
-                if where not in EXCEPTIONS:
-                    wrong.append((*where, home["group"], home["seed"], parts))
+    for sheet, home, record in store.filled(store.records(None)):
+        if home.paper != paper or home.demo:
+            continue
+        there = planned(*home.sheet, record.config["profile"]["name"])
+        (group,) = {column.overrides for column in sheet.columns if column.name in home.columns}
+        wanted = there.get((home.row, group))
+        mine = essence(record.config)
+        if wanted is None:
+            wrong.append((home, "no such run"))
+        elif (wanted := wanted | {"seed": home.seed}) != mine:
+            keys = [k for k in {*mine, *wanted} if mine.get(k) != wanted.get(k)]
+            parts = {k: (mine.get(k), wanted.get(k)) for k in keys}
+            if (*home.sheet, home.row, record.config["profile"]["name"]) not in EXCEPTIONS:
+                wrong.append((home, parts))
     assert wrong == []

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field, fields
 from typing import Any
 
 from dpot.privacy.accountants import PAPER_ACCOUNTANTS, Way, accounts, composed, own_epsilon_and_way
@@ -54,6 +54,12 @@ class Statement:
     accountants: dict[str, dict[str, Any]]
     noise: dict[str, Any] | None
     not_covered: list[str]
+    other_budgets: list[str] = field(default_factory=list)  # numbers that are called budgets and are no ε, in words
+
+    @classmethod
+    def from_dict(cls, stored: Mapping[str, Any]) -> Statement:
+        """A statement as a record keeps it; what else stands beside it there is left out."""
+        return cls(**{one.name: stored[one.name] for one in fields(cls) if one.name in stored})
 
     @classmethod
     def of(
@@ -131,6 +137,8 @@ class Statement:
         ]
         if self.noise is not None:
             lines += ["", f"Noise: {self.noise['generator']}, seeded by {self.noise['seeded_by']}."]
+        if self.other_budgets:
+            lines += ["", "## Other budgets, which are no ε", "", *[f"- {item}" for item in self.other_budgets]]
         return "\n".join(lines) + "\n"
 
     def to_html(self) -> str:
@@ -150,6 +158,7 @@ class Statement:
                 ("Releases", str(self.releases)),
                 ("Noise", f"{self.noise['generator']}, seeded by {self.noise['seeded_by']}" if self.noise else "–"),
                 ("Not covered by this ε", self.not_covered),
+                *([("Other budgets, which are no ε", self.other_budgets)] if self.other_budgets else []),
             ],
             tables=[
                 (

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import statistics
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
 from dpot.record import Record
 from dpot.reporting.published import Table
-from dpot.reporting.sheets import Column, PlannedRun, Sheet
+from dpot.reporting.sheets import Column, Sheet
+from dpot.reporting.store import Home, KeptRecord
 
 ACCURACIES = ("accuracy", "logreg", "mlp", "cnn", "cnn_adam")
 PROFILES = ("paper", "short", "quick", "smoke")
@@ -62,14 +63,8 @@ def verdict(metric: str, published: float | None, ours: float | None, comparable
     return "within" if abs(difference) <= share * abs(published) else "outside"
 
 
-def identity(sheet: Sheet, run: PlannedRun, demo: bool) -> dict[str, Any]:
-    """What stands beside a record to say which run of which sheet it is."""
-    home = {"paper": sheet.paper, "kind": sheet.kind, "name": sheet.name}
-    return home | {"row": run.row, "group": list(run.group), "seed": run.seed, "demo": demo}
-
-
 def compare(
-    sheet: Sheet, published: Table | None, records: Iterable[Record], profile: str | None
+    sheet: Sheet, published: Table | None, records: Iterable[KeptRecord], profile: str | None
 ) -> list[ComparedCell]:
     """Set every cell of the sheet beside the published one.
 
@@ -82,7 +77,7 @@ def compare(
         for column in sheet.columns:
             printed = published.cell(row, column.name) if published else None
             metric = printed.metric if printed else _metric_of(published, column)
-            chosen, used_profile = chosen_records(own, row, column, profile)
+            chosen, used_profile = chosen_records(sheet, own, row, column, profile)
             values = [v for v in (_value(r, column.metric) for r in chosen) if v is not None]
             std, over = _spread(chosen, values, column.metric)
             ours = statistics.fmean(values) if values else None
@@ -108,17 +103,21 @@ def compare(
     return cells
 
 
-Owned = list[tuple[dict[str, Any], Record]]  # records with the cell they serve
+Owned = list[tuple[Home, KeptRecord]]  # records with the cells they fill
 
 
-def records_of(sheet: Sheet, records: Iterable[Record]) -> Owned:
+def records_of(sheet: Sheet, records: Iterable[KeptRecord]) -> Owned:
     """The records that serve a sheet."""
-    return [(home, r) for r in records for home in r.provenance.get("sheets", []) if _is_of(home, sheet)]
+    name = (sheet.paper, sheet.kind, sheet.name)
+    return [(home, r) for r in records for home in r.homes if home.sheet == name]
 
 
-def chosen_records(own: Owned, row: str, column: Column, profile: str | None = None) -> tuple[list[Record], str | None]:
-    """Those a cell is made of, one per seed, and their profile."""
-    mine = [(h, r) for h, r in own if h["row"] == row and h["group"] == list(column.overrides)]
+def chosen_records(
+    sheet: Sheet, own: Owned, row: str, column: Column, profile: str | None = None
+) -> tuple[list[KeptRecord], str | None]:
+    """Those a cell is made of, one per seed, and their profile. A run fills every column with the same overrides."""
+    alike = {c.name for c in sheet.columns if c.overrides == column.overrides}
+    mine = [(home, r) for home, r in own if home.row == row and not alike.isdisjoint(home.columns)]
     return _largest(mine, profile)
 
 
@@ -132,16 +131,12 @@ def as_answer(sheet: Sheet, cells: list[ComparedCell]) -> dict[str, Any]:
     }
 
 
-def _is_of(home: dict[str, Any], sheet: Sheet) -> bool:
-    return (home["paper"], home["kind"], home["name"]) == (sheet.paper, sheet.kind, sheet.name)
-
-
-def _largest(found: list[tuple[dict[str, Any], Record]], profile: str | None) -> tuple[list[Record], str | None]:
+def _largest(found: Owned, profile: str | None) -> tuple[list[KeptRecord], str | None]:
     for name in (profile,) if profile in PROFILES else PROFILES:
         for demo in (False, True):
-            fitting = [(h, r) for h, r in found if r.config["profile"]["name"] == name and h["demo"] is demo]
+            fitting = [(h, r) for h, r in found if r.config["profile"]["name"] == name and h.demo is demo]
             fitting.sort(key=lambda one: str(one[1].provenance.get("finished", "")))
-            newest = {h["seed"]: r for h, r in fitting}  # a run made again, with other settings or code, counts once
+            newest = {h.seed: r for h, r in fitting}  # a run made again, with other settings or code, counts once
             if newest:
                 return [newest[seed] for seed in sorted(newest)], name
     return [], None
@@ -159,7 +154,7 @@ def _value(record: Record, metric: str) -> float | None:
     return float(value["mean"] if isinstance(value, dict) else value) if value is not None else None
 
 
-def _spread(records: list[Record], values: list[float], metric: str) -> tuple[float | None, str | None]:
+def _spread(records: Sequence[Record], values: list[float], metric: str) -> tuple[float | None, str | None]:
     """The standard deviation, and over what: seeds, or what one run did several times."""
     if len(values) > 1:
         return statistics.stdev(values), "seeds"

@@ -1,8 +1,8 @@
 """Everything there is to report, gathered from files: sheets with their cells and runs, documents, claims, audits.
 
-Records are found through store.py. Whatever else a task left under results/reproduced/ (tables as Markdown, figures as
-PNG with their data as JSON) is a *document*: the files of one stem in a paper's folder, or all files of a folder
-without a record. A document named like a sheet (table4, figure_1, table2_budgets) belongs to it.
+Records are found through store.py. Whatever else lies in a folder of results/PAPER/ (what was computed rather than
+trained, as computed.json, .md and .png; figure.png; notes.md) is a *document*. That of a folder named like a sheet
+(table_4) belongs to the sheet.
 """
 
 from __future__ import annotations
@@ -15,18 +15,19 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from dpot.record import RECORD, Record
 from dpot.reporting import compare, published, sheets, store
 from dpot.reporting.compare import ComparedCell
+from dpot.reporting.store import KeptRecord
 
-SPECIAL = ("claims", "audit")  # folders with a page of their own
 PICTURES = (".png", ".svg", ".jpg")
 VERDICTS = ("within", "better", "near", "outside", "ours", "not comparable", "published only", "missing")
+METHODS = {"dp_merf": "DP-MERF"}
+COMPUTED = "computed"  # the stem of what is computed, and the folder of output_root that it is written to
 
 
 @dataclass
 class Document:
-    """Files that belong together and were made by a task."""
+    """The files of a folder that belong to no record."""
 
     paper: str
     name: str
@@ -68,7 +69,7 @@ class RunsOfCell:
     row: str
     columns: list[str]
     group: tuple[str, ...]  # the overrides of these columns
-    records: list[Record]
+    records: list[KeptRecord]
     command: str
     profile: str | None
 
@@ -93,6 +94,24 @@ class SheetState:
     def key(self) -> str:
         """A name fit for a file."""
         return re.sub(r"[^A-Za-z0-9_]+", "_", f"{self.sheet.paper}_{self.sheet.kind}_{self.sheet.name}")
+
+    @property
+    def label(self) -> str:
+        """DP-SWD, Table 2."""
+        kind, name = self.sheet.kind.capitalize(), self.sheet.name.replace("_", " ")
+        return f"{published.paper_name(self.sheet.paper)}, {kind} {name}"
+
+    @property
+    def judged(self) -> tuple[int, int]:
+        """How many cells are within bounds or better, of how many that have a number to be held against."""
+        hits = self.counts.get("within", 0) + self.counts.get("better", 0)
+        return hits, hits + self.counts.get("near", 0) + self.counts.get("outside", 0)
+
+    @property
+    def hits(self) -> str:
+        """The same in words."""
+        hits, judged = self.judged
+        return f"{hits} of {judged}" if judged else "–"
 
     @property
     def counts(self) -> dict[str, int]:
@@ -124,14 +143,24 @@ class Gathered:
     documents: dict[str, list[Document]]  # by paper, those that belong to no sheet
     claims: list[dict[str, Any]]
     audits: list[dict[str, Any]]
-    records: list[Record] = field(default_factory=list)
-
-    def loose_records(self, paper: str) -> list[Record]:
-        """Committed records in a paper's folder that serve no sheet; those of attacks are on their own page."""
-        return [r for r in self.records if _home(r) == paper and not r.provenance["sheets"] and not is_attack(r)]
+    records: list[KeptRecord] = field(default_factory=list)
 
     @property
-    def attacks(self) -> list[Record]:
+    def ordered(self) -> list[SheetState]:
+        """Sheets paper by paper, tables before figures."""
+
+        def place(state: SheetState) -> tuple[Any, ...]:
+            sheet = state.sheet
+            return published.paper_order(sheet.paper), sheet.kind != "table", not sheet.name[:1].isdigit(), sheet.name
+
+        return sorted(self.sheets, key=place)
+
+    def loose_records(self, paper: str) -> list[KeptRecord]:
+        """Committed records in a paper's folder that serve no sheet; those of attacks are on their own page."""
+        return [r for r in self.records if _home(r) == paper and not r.homes and not is_attack(r)]
+
+    @property
+    def attacks(self) -> list[KeptRecord]:
         """Records of attacks, wherever they lie."""
         return [r for r in self.records if is_attack(r)]
 
@@ -143,68 +172,67 @@ class Gathered:
         return list(dict.fromkeys(sorted(known)))
 
 
-def is_attack(record: Record) -> bool:
+def is_attack(record: KeptRecord) -> bool:
     """Whether a record was made by task=attack."""
     return ".attack." in str((record.config.get("task") or {}).get("_target_"))
 
 
-def _home(record: Record) -> str | None:
-    """The folder of results/reproduced/ that a committed record lies in."""
-    directory = record.provenance["directory"]
-    if not directory.is_relative_to(store.REPRODUCED):
+def audited_name(audit: dict[str, Any]) -> str:
+    """What was audited."""
+    name = METHODS.get(audit["method"], published.paper_name(audit["method"]))
+    return name + (" as in the paper" if audit["unsound"] else "")
+
+
+def _home(record: KeptRecord) -> str | None:
+    """The folder of results/ that a committed record lies in."""
+    if not record.directory.is_relative_to(store.RESULTS):
         return None
-    return str(directory.relative_to(store.REPRODUCED).parts[0])
+    return str(record.directory.relative_to(store.RESULTS).parts[0])
 
 
-def gather(output_root: str | Path | None, reproduced: Path = store.REPRODUCED) -> Gathered:
+def gather(output_root: str | Path | None, results: Path | None = None) -> Gathered:
     """Read everything; output_root=None leaves this machine's own runs out."""
+    results = results or store.RESULTS
     records = store.records(output_root)
-    documents = find_documents(reproduced)
+    roots = [results] + ([Path(output_root)] if output_root is not None else [])
+    documents = find_documents(results, *(root / COMPUTED for root in roots[1:]))
     states = []
     for sheet in sheets.all_sheets():
         printed = None
         if sheet.kind == "table" and sheet.paper in published.papers():
             printed = published.tables(sheet.paper).get(sheet.name)
-        cells = [] if sheet.compute else compare.compare(sheet, printed, records, None)
-        mine = [d for d in documents if _belongs(d, sheet)]
+        cells = compare.compare(sheet, printed, records, None)
+        mine = [d for d in documents if (d.paper, d.name) == (sheet.paper, sheet.folder)]
         states.append(SheetState(sheet, printed, cells, _runs(sheet, records), mine))
     owned = {id(d) for state in states for d in state.documents}
     loose: dict[str, list[Document]] = {}
     for document in documents:
         if id(document) not in owned:
             loose.setdefault(document.paper, []).append(document)
-    roots = [reproduced] + ([Path(output_root)] if output_root is not None else [])
     return Gathered(states, loose, _claims(roots), _latest(roots, "audit"), records)
 
 
-def find_documents(reproduced: Path) -> list[Document]:
-    """Every document under results/reproduced/."""
-    found: list[Document] = []
-    for paper in sorted(p for p in reproduced.glob("*") if p.is_dir() and p.name not in SPECIAL):
-        stems: dict[str, list[Path]] = {}
-        for file in sorted(f for f in paper.iterdir() if f.is_file()):
-            stems.setdefault(file.stem, []).append(file)
-        found += [Document(paper.name, stem, files) for stem, files in stems.items() if stem != "README"]
-        for folder in sorted(f for f in paper.rglob("*") if f.is_dir()):
-            inside = sorted(f for f in folder.iterdir() if f.is_file() and f.stem != "comparison")
-            if inside and not (folder / RECORD).exists() and not any(f.name.startswith("cell-") for f in inside):
-                found.append(Document(paper.name, str(folder.relative_to(paper)), inside))
-    return found
+def find_documents(results: Path, *computed: Path) -> list[Document]:
+    """Every document under results/; what this machine computed stands in place of what is committed."""
+    found: dict[tuple[str, str], list[Path]] = {}
+    for root in (results, *computed):
+        for folder in (f for paper in store.paper_folders(root) for f in sorted(paper.iterdir()) if f.is_dir()):
+            kept = found.setdefault((folder.parent.name, folder.name), [])
+            new = [f for f in sorted(folder.iterdir()) if f.is_file() and f.name != store.RECORDS]
+            if root != results and new:
+                kept[:] = [f for f in kept if not f.stem.startswith(COMPUTED)]
+            kept += [f for f in new if f.stem != "comparison"]
+    return [Document(paper, name, files) for (paper, name), files in sorted(found.items()) if files]
 
 
-def _belongs(document: Document, sheet: sheets.Sheet) -> bool:
-    pattern = rf"^{sheet.kind}[ _-]?{re.escape(sheet.name)}(?![0-9a-zA-Z]|_(sound|unknowns))"
-    return document.paper == sheet.paper and re.match(pattern, document.name) is not None
-
-
-def _runs(sheet: sheets.Sheet, records: Sequence[Record]) -> list[RunsOfCell]:
+def _runs(sheet: sheets.Sheet, records: Sequence[KeptRecord]) -> list[RunsOfCell]:
     """For every row and group of columns: the command, and the records its cells are made of."""
     own = compare.records_of(sheet, records)
     planned = {(run.row, run.group): run for run in reversed(list(sheet.runs()))}
     found = []
     for (row, group), run in reversed(planned.items()):
         columns = [c for c in sheet.columns if c.overrides == group]
-        chosen, profile = compare.chosen_records(own, row, columns[0])
+        chosen, profile = compare.chosen_records(sheet, own, row, columns[0])
         command = run.command(f"profile={profile or 'paper'}")
         found.append(RunsOfCell(row, [c.name for c in columns], group, chosen, command, profile))
     return found

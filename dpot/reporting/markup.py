@@ -1,43 +1,46 @@
-"""The Markdown our own tasks write, as HTML: headings, tables, lists, paragraphs, code, emphasis, links."""
+"""The Markdown our own tasks write, as HTML; the tables of a page, which all look alike."""
 
 from __future__ import annotations
 
-import html
 import re
-from collections.abc import Iterator
+from collections.abc import Sequence
 
-_RULE = re.compile(r"^\|?\s*:?-{3,}")
+from markdown_it import MarkdownIt
+from markdown_it.token import Token
+
 _NUMBER = re.compile(r"^[-+−]?(\d[\d,]*\.?\d*|\.\d+)(e[-+]?\d+)?( ?(%|s|dB|ms|±.*))?$", re.IGNORECASE)
 LONG = 24  # characters: such a cell may not be squeezed
+# whatever is HTML in a text is shown, not used
+_MARKDOWN = MarkdownIt("commonmark", {"html": False}).enable("table")
 
 
 def to_html(text: str, level: int = 2) -> str:
-    """A page's worth of Markdown; the largest heading becomes <h`level`>. Whatever is HTML in it is shown, not used."""
-    return "\n".join(_blocks(text.splitlines(), level))
+    """A page's worth of Markdown; its largest heading becomes <h`level`>."""
+    tokens = _MARKDOWN.parse(text)
+    top = min((int(token.tag[1]) for token in tokens if token.type == "heading_open"), default=1)
+    parts: list[str] = []
+    block: list[Token] = []
+    for token in tokens:
+        if token.type in ("heading_open", "heading_close"):
+            token.tag = f"h{min(6, level + int(token.tag[1]) - top)}"
+        if token.children:
+            token.children = _shown(token.children)
+        block.append(token)
+        if token.level == 0 and token.nesting <= 0:  # the end of a block
+            is_table = block[0].type == "table_open"
+            parts.append(_table_of(block) if is_table else _MARKDOWN.renderer.render(block, _MARKDOWN.options, {}))
+            block = []
+    return "\n".join(part.strip() for part in parts if part.strip() != "<p></p>")
 
 
 def inline(text: str) -> str:
     """Code, bold, emphasis and links inside a line."""
-    safe = html.escape(text, quote=False)
-    pieces = re.split(r"(`[^`]+`)", safe)
-    for i, piece in enumerate(pieces):
-        if piece.startswith("`") and piece.endswith("`") and len(piece) > 2:
-            pieces[i] = f"<code>{piece[1:-1]}</code>"
-            continue
-        piece = re.sub(r"\[([^\]]+)\]\((https?://[^)\s\"]+)\)", r'<a href="\2">\1</a>', piece)
-        piece = re.sub(r"\[([^\]]+)\]\([^)]*\)", r"\1", piece)  # links into the repository lead nowhere from here
-        piece = re.sub(r"\*\*([^*]+)\*\*", r"<strong>\1</strong>", piece)
-        pieces[i] = re.sub(r"(?<![*\w])\*([^*\s][^*]*)\*", r"<em>\1</em>", piece)
-    return "".join(pieces)
+    (line,) = _MARKDOWN.parseInline(text)
+    line.children = _shown(line.children or [])
+    return _MARKDOWN.renderer.render([line], _MARKDOWN.options, {})
 
 
-def cells(line: str) -> list[str]:
-    """The cells of a table's line; an escaped bar is a bar."""
-    parts = re.split(r"(?<!\\)\|", line.strip().strip("|") if not line.strip().endswith("\\|") else line.strip()[1:])
-    return [part.strip().replace("\\|", "|") for part in parts]
-
-
-def table(head: list[str], rows: list[list[str]], caption: str = "") -> str:
+def table(head: Sequence[str], rows: Sequence[Sequence[str]], caption: str = "") -> str:
     """A sortable table; a column is right-aligned where its cells are numbers."""
     lines = ['<div class="scroll" tabindex="0" role="region" aria-label="table"><table class="sortable">']
     if caption:
@@ -54,47 +57,33 @@ def table(head: list[str], rows: list[list[str]], caption: str = "") -> str:
     return "\n".join([*lines, "</tbody></table></div>"])
 
 
+def _table_of(tokens: Sequence[Token]) -> str:
+    rows: list[list[str]] = []
+    for token in tokens:
+        if token.type == "tr_open":
+            rows.append([])
+        elif token.type == "inline":
+            rows[-1].append(token.content)
+    return table(rows[0], rows[1:])
+
+
+def _shown(tokens: Sequence[Token]) -> list[Token]:
+    """Without what leads nowhere from a report: of links into the repository the words are left, and pictures are
+    shown beside the text, not in it. Lines of a text flow on.
+    """
+    kept: list[Token] = []
+    dead = False
+    for token in tokens:
+        if token.type == "link_open" and not str(token.attrGet("href")).startswith(("http://", "https://")):
+            dead = True
+        elif token.type == "link_close" and dead:
+            dead = False
+        elif token.type != "image":
+            kept.append(Token("text", "", 0, content=" ") if token.type == "softbreak" else token)
+    return kept
+
+
 def _kind(cell: str) -> str:
     if cell == "–" or _NUMBER.match(cell):
         return ' class="number"'
     return ' class="text"' if len(cell) > LONG else ""
-
-
-def _blocks(lines: list[str], level: int) -> Iterator[str]:
-    at, top = 0, min((len(m[1]) for line in lines if (m := re.match(r"^(#+) ", line))), default=1)
-    while at < len(lines):
-        line = lines[at]
-        heading = re.match(r"^(#+) (.*)", line)
-        if not line.strip():
-            at += 1
-        elif heading:
-            depth = min(6, level + len(heading[1]) - top)
-            yield f"<h{depth}>{inline(heading[2])}</h{depth}>"
-            at += 1
-        elif line.startswith("```"):
-            end = next((i for i in range(at + 1, len(lines)) if lines[i].startswith("```")), len(lines))
-            yield f"<pre><code>{html.escape(chr(10).join(lines[at + 1 : end]))}</code></pre>"
-            at = end + 1
-        elif line.startswith("|") and at + 1 < len(lines) and _RULE.match(lines[at + 1]):
-            end = next((i for i in range(at + 2, len(lines)) if not lines[i].startswith("|")), len(lines))
-            yield table(cells(line), [cells(row) for row in lines[at + 2 : end]])
-            at = end
-        elif re.match(r"^\s*[-*] ", line):
-            end = next((i for i in range(at, len(lines)) if not re.match(r"^(\s*[-*] |\s+\S)", lines[i])), len(lines))
-            yield _list(lines[at:end])
-            at = end
-        else:
-            stops = (i for i in range(at + 1, len(lines)) if not lines[i].strip() or re.match(r"^(#|\||```)", lines[i]))
-            end = next(stops, len(lines))
-            yield f"<p>{inline(' '.join(part.strip() for part in lines[at:end]))}</p>"
-            at = end
-
-
-def _list(lines: list[str]) -> str:
-    items: list[list[str]] = []
-    for line in lines:
-        if re.match(r"^\s*[-*] ", line):
-            items.append([re.sub(r"^\s*[-*] ", "", line)])
-        else:
-            items[-1].append(line.strip())
-    return "<ul>" + "".join(f"<li>{inline(' '.join(item))}</li>" for item in items) + "</ul>"

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass, field
-from pathlib import Path
 
 from markupsafe import Markup
 
@@ -12,7 +11,8 @@ from dpot.reporting import published, tables
 from dpot.reporting.charts import Bar, bars
 from dpot.reporting.compare import ComparedCell
 from dpot.reporting.gather import Gathered, RunsOfCell, SheetState
-from dpot.reporting.site import Site, paper_name
+from dpot.reporting.published import paper_name
+from dpot.reporting.site import Site
 
 COLUMNS = tuple(f"{data} {metric}" for data in ("MNIST", "Fashion") for metric in ("FID", "LogReg", "MLP", "CNN"))
 METRICS = {"fid": "FID", "logreg": "LogReg", "mlp": "MLP", "cnn": "CNN"}
@@ -81,7 +81,7 @@ def _chart(title: str, column: str, found: list[Line]) -> str:
 def _ours(gathered: Gathered) -> list[Line]:
     """What generators on MNIST and Fashion-MNIST reach here, by the budget their runs were given."""
     found: dict[tuple[str, str, str], Line] = {}
-    counted: dict[Path, str] = {}  # runs that serve several sheets count in the first
+    counted: dict[int, str] = {}  # runs that serve several sheets count in the first
     for state in gathered.sheets:
         if state.sheet.picture == "samples":  # pictures of runs that a table counts
             continue
@@ -94,8 +94,7 @@ def _ours(gathered: Gathered) -> list[Line]:
             line = _line(state, runs)
             if line is None or _judged_on(runs) == "train":  # where settings were chosen
                 continue
-            folders = [record.provenance["directory"] for record in runs.records]
-            if any(counted.setdefault(folder, state.key) != state.key for folder in folders):
+            if any(counted.setdefault(id(record), state.key) != state.key for record in runs.records):
                 continue
             line = found.setdefault((state.key, line.name, line.epsilon), line)
             for name in runs.columns:

@@ -10,18 +10,23 @@ from statistics import fmean, stdev
 
 from dpot.record import Record
 from dpot.reporting.sheets import Column, Sheet
+from dpot.reporting.store import Home
 
 MOST_BESIDE = 4  # curves of a line of the picture
 
 
 @dataclass(frozen=True)
 class Panel:
-    """A run of a figure: its row, what its column adds, where its files lie and what it found."""
+    """A run of a figure: the cells it fills, where its files lie and what it found."""
 
-    row: str
-    group: tuple[str, ...]
+    home: Home
     directory: Path
     record: Record
+
+    @property
+    def row(self) -> str:
+        """The row it is of."""
+        return self.home.row
 
     @property
     def data(self) -> str:
@@ -62,7 +67,7 @@ def curves(sheet: Sheet, panels: Sequence[Panel]) -> bytes:
     from matplotlib.figure import Figure
 
     def shown(column: Column) -> bool:
-        return any(p.group == column.overrides and _value(p.record, column.metric) is not None for p in panels)
+        return any(column.name in p.home.columns and _value(p.record, column.metric) is not None for p in panels)
 
     columns = [c for c in sheet.columns if shown(c)]
     lines = -(-len(columns) // MOST_BESIDE) or 1
@@ -70,7 +75,7 @@ def curves(sheet: Sheet, panels: Sequence[Panel]) -> bytes:
     figure = Figure(figsize=(4.2 * beside, 3.4 * lines), layout="constrained")
     axes = figure.subplots(lines, beside, squeeze=False).flat
     for axis, column in zip(axes, columns, strict=False):
-        mine = [p for p in panels if p.group == column.overrides]
+        mine = [p for p in panels if column.name in p.home.columns]
         ticks: set[float] = set()
         for name in dict.fromkeys(p.row.rpartition(" ")[0] for p in mine):
             points: dict[float, list[float]] = {}

@@ -13,6 +13,14 @@ from dpot.config import REPOSITORY, unknown
 from dpot.errors import DataError
 
 PUBLISHED = REPOSITORY / "results" / "published"
+NAMES = {
+    "dp_swd": "DP-SWD",
+    "dp_sinkhorn": "DP-Sinkhorn",
+    "wdp": "WDP",
+    "triangle_wad": "TriangleWad",
+    "sketch": "Sketch",
+    "field": "The field",
+}
 
 
 @dataclass(frozen=True)
@@ -58,6 +66,17 @@ def tables(paper: str) -> dict[str, Table]:
 def papers() -> list[str]:
     """The papers whose numbers are on file."""
     return sorted(path.stem for path in PUBLISHED.glob("*.yaml"))
+
+
+def paper_name(paper: str) -> str:
+    """As people say it."""
+    return NAMES.get(paper, paper)
+
+
+def paper_order(paper: str) -> tuple[int, str]:
+    """The papers in the order of NAMES, then the others."""
+    names = list(NAMES)
+    return (names.index(paper) if paper in names else len(names) - 1, paper)
 
 
 def heading(paper: str) -> str:

@@ -1,10 +1,12 @@
-"""The numbers of README.md: blocks between HTML comments, written from what is committed and from nothing else.
+"""What README.md and results/README.md say of the results: written from what is committed and from nothing else.
 
-`make readme` (scripts/write_readme.py) rewrites them; a test compares them with the results.
+results/README.md is written as a whole, of README.md the blocks between HTML comments. `make readme`
+(scripts/write_readme.py) rewrites both; a test compares them with the results.
 """
 
 from __future__ import annotations
 
+import os
 import re
 from collections import Counter
 from collections.abc import Callable
@@ -12,13 +14,34 @@ from pathlib import Path
 
 from dpot.config import REPOSITORY
 from dpot.errors import DataError
-from dpot.reporting import methods_page, site
-from dpot.reporting.gather import Gathered, RunsOfCell, SheetState, gather
+from dpot.privacy.statement import Statement
+from dpot.record import write_atomically
+from dpot.reporting import methods_page, published, store
+from dpot.reporting.gather import Gathered, RunsOfCell, SheetState, audited_name, gather
 
 MARK = "written by `make readme`"
 README = REPOSITORY / "README.md"
+STATEMENT = "## A privacy statement"  # the section of results/README.md that the picture links to
 SHOWN_PAPERS = ("DP-SWD-b", "DP-SWD-c", "DP-MERF", "DP-Sinkhorn", "DPDM (accuracy sampler)")
 MNIST = tuple(c for c in methods_page.COLUMNS if c.startswith("MNIST"))
+SMALL_COLUMNS = ("MNIST FID", "MNIST MLP", "MNIST CNN")
+HEAD = """# What is on record
+
+Every number here comes from the records in this folder. `make readme` writes this page, `make report` shows everything
+as web pages with curves, pictures, privacy statements and the command of every cell.
+
+| what | where |
+|---|---|
+| the numbers that the papers print | `published/PAPER.yaml` |
+| the runs of a table or figure, one per line | `PAPER/KIND_NAME/records.jsonl` |
+| published and reproduced numbers side by side | `PAPER/KIND_NAME/comparison.md` (also `.csv`, `.tex`, `.json`) |
+| samples and features of the first seeds | `PAPER/KIND_NAME/pictures/` |
+| a figure drawn from runs | `PAPER/KIND_NAME/figure.png` |
+| tables and figures that are computed without training | `PAPER/KIND_NAME/computed.json` (`.md`, `.png`) |
+| what to know about particular records | `PAPER/KIND_NAME/notes.md` |
+| claims of the papers, checked; audits of an ε | `claims/`, `audit/` |
+| speed | `bench/` |
+"""
 
 
 def updated(text: str, gathered: Gathered) -> str:
@@ -36,74 +59,46 @@ def updated(text: str, gathered: Gathered) -> str:
     return after
 
 
-def update(path: Path = README) -> bool:
-    """Rewrite the file; whether anything changed."""
-    before = path.read_text()
-    after = updated(before, gather(None))
-    if after != before:
-        path.write_text(after)
-    return after != before
+def update() -> list[Path]:
+    """Rewrite both files; those that changed."""
+    gathered = gather(None)
+    wanted = {README: updated(README.read_text(), gathered), store.RESULTS / "README.md": overview(gathered)}
+    changed = [path for path, text in wanted.items() if not path.exists() or path.read_text() != text]
+    for path in changed:
+        write_atomically(path, wanted[path])
+    return changed
 
 
-def picture(gathered: Gathered) -> str:
-    """Samples of a private generator, with the record and the statement they come from."""
-    best = _best_runs(gathered)
-    if best is None:
-        return ""
-    _, runs = best
-    record = runs.records[0]
-    folder = record.provenance["directory"].relative_to(REPOSITORY)
-    seconds = float((record.metrics.get("training") or {}).get("seconds") or record.provenance["seconds"])
-    proof = "proved" if record.privacy.get("rigorous") else "claimed"
-    guarantee = f"({record.privacy['budget']:g}, {record.privacy['delta']:g})"
-    return (
-        f"![Digits from a generator trained under {guarantee}-differential privacy, one row per class]"
-        f"({folder}/samples.png)\n\n"
-        f"*Digits from a generator trained with {runs.row} under a {proved_words(proof)} {guarantee} guarantee: "
-        f"{seconds:.0f} s of training on one {record.provenance['device']} ([record]({folder}/record.json), "
-        f"[privacy statement]({folder}/privacy.md)).*"
-    )
+# results/README.md
 
 
-def proved_words(proof: str) -> str:
-    """The word for the guarantee."""
-    return {"proved": "proved", "claimed": "claimed, not proved,"}[proof]
-
-
-def _best_runs(gathered: Gathered) -> tuple[SheetState, RunsOfCell] | None:
-    """A rigorous run on MNIST with samples: the sketch's, else DP-SWD's, at the largest budget."""
-    for paper in ("sketch", "dp_swd"):
-        found = [
-            (state, runs)
-            for state in site.ordered(gathered)
-            if state.sheet.paper == paper
-            for runs in state.runs
-            if runs.records and runs.profile == "paper" and _fits(runs)
-        ]
-        if found:
-            return max(found, key=lambda pair: float(pair[1].records[0].privacy["budget"]))
-    return None
-
-
-def _fits(runs: RunsOfCell) -> bool:
-    record = runs.records[0]
-    sound = record.privacy.get("rigorous") and record.privacy.get("budget") is not None
-    samples = record.provenance["directory"] / "samples.png"
-    return bool(sound) and record.provenance["data"].get("name") == "mnist" and samples.exists()
+def overview(gathered: Gathered) -> str:
+    """The whole of results/README.md."""
+    parts = [
+        HEAD,
+        "## Tables and figures\n",
+        state(gathered),
+        "\n## MNIST at equal ε\n",
+        "Downstream accuracy and FID; **bold** is ours, with a proof of the ε.\n",
+        methods(gathered),
+        "\n## What was checked\n",
+        checks(gathered),
+        *statement(gathered),
+    ]
+    return "\n".join(parts).rstrip() + "\n"
 
 
 def state(gathered: Gathered) -> str:
     """Every table and figure on record: cells within bounds, seeds, where it lies."""
     lines = ["| table | what | within bounds or better | seeds | where |", "|---|---|---|---|---|"]
     missing: dict[str, list[str]] = {}
-    for one in site.ordered(gathered):
-        facts = site.sheet_facts(one)
+    for one in gathered.ordered:
         if one.state == "not run yet":
-            paper, _, name = facts["label"].partition(", ")
+            paper, _, name = one.label.partition(", ")
             missing.setdefault(paper, []).append(name)
             continue
-        hits = facts["hits"] if one.state != "not comparable yet" else "not comparable yet"
-        lines.append(f"| {facts['label']} | {facts['title']} | {hits} | {facts['seeds']} | {_where(one)} |")
+        hits = one.hits if one.state != "not comparable yet" else "not comparable yet"
+        lines.append(f"| {one.label} | {one.sheet.title} | {hits} | {one.seeds} | {_where(one)} |")
     if missing:
         named = "; ".join(f"{paper}: {', '.join(names)}" for paper, names in missing.items())
         lines += ["", f"Not on record yet. {named}."]
@@ -111,41 +106,31 @@ def state(gathered: Gathered) -> str:
 
 
 def _where(one: SheetState) -> str:
-    folder = f"results/reproduced/{one.sheet.paper}/{one.sheet.kind}_{one.sheet.name}"
-    if (REPOSITORY / folder / "comparison.md").exists():
-        return f"[comparison]({folder}/comparison.md)"
-    files = [f for d in one.documents for f in d.files if f.suffix in (".md", ".png")]
-    return f"[{files[0].suffix[1:]}]({files[0].relative_to(REPOSITORY)})" if files else "–"
+    folder = store.folder_of(one.sheet)
+    files = [f for d in one.documents for f in d.files if f.stem.startswith("computed") and f.suffix in (".md", ".png")]
+    if (folder / "comparison.md").exists():
+        files = [folder / "comparison.md"]
+    elif not files:
+        return "–"
+    return f"[{files[0].name}]({files[0].relative_to(store.RESULTS)})"
 
 
 def methods(gathered: Gathered) -> str:
     """MNIST at ε = 1 and 10: ours with a proof and from a table, and the best known of the published ones."""
-    lines = [
-        "| ε | method | " + " | ".join(c.split()[1] for c in MNIST) + " | source |",
-        "|---" * (len(MNIST) + 3) + "|",
-    ]
-    for line in methods_page.all_lines(gathered):
-        if not any(c in line.cells for c in MNIST) or line.epsilon == methods_page.NON_PRIVATE:
-            continue
-        if line.is_ours and (line.guarantee != "proved" or line.kind != "table"):
-            continue
-        if not line.is_ours and line.name not in SHOWN_PAPERS:
-            continue
-        name = f"**{line.name}**" if line.is_ours else line.name
-        numbers = " | ".join(line.cells.get(c, (0, "–"))[1] for c in MNIST)
-        lines.append(f"| {line.epsilon} | {name} | {numbers} | {line.source} |")
-    return "\n".join(lines)
+    head = ["ε", "method", *(c.split()[1] for c in MNIST), "source"]
+    return _table(head, [[*_cells(line, MNIST), line.source] for line in _lines(gathered, MNIST)])
 
 
 def checks(gathered: Gathered) -> str:
     """Claims by verdict, audits by outcome."""
     lines = ["| paper | claims that hold | conditional | false |", "|---|---|---|---|"]
-    for paper in sorted({c["paper"] for c in gathered.claims}, key=site.paper_order):
+    for paper in sorted({c["paper"] for c in gathered.claims}, key=published.paper_order):
         found = Counter(c["verdict"] for c in gathered.claims if c["paper"] == paper)
-        lines.append(f"| {site.paper_name(paper)} | {found['holds']} | {found['conditional']} | {found['false']} |")
+        name = published.paper_name(paper)
+        lines.append(f"| {name} | {found['holds']} | {found['conditional']} | {found['false']} |")
     lines += ["", "| audit | claimed ε | ε at least (95%) | with the noise off | verdict |", "|---|---|---|---|---|"]
     for audit in gathered.audits:
-        name = site.audited_name(audit)
+        name = audited_name(audit)
         off = audit["controls"]["positive"]["lower_bound"]
         verdict = "**refuted**" if audit["refuted"] else "not refuted"
         lines.append(
@@ -154,9 +139,90 @@ def checks(gathered: Gathered) -> str:
     return "\n".join(lines)
 
 
-BLOCKS: dict[str, Callable[[Gathered], str]] = {
-    "picture": picture,
-    "state": state,
-    "methods": methods,
-    "checks": checks,
-}
+def statement(gathered: Gathered) -> list[str]:
+    """The privacy statement of the run whose samples README.md shows, as an example of all."""
+    best = _best_runs(gathered)
+    if best is None:
+        return []
+    said = Statement.from_dict(best.records[0].privacy).to_markdown().partition("\n")[2]  # without its heading
+    lead = f"Every record carries one. This is that of {best.name}, seed 0, whose samples the front page shows."
+    return [f"\n{STATEMENT}\n", lead, said]
+
+
+# the blocks of README.md
+
+
+def picture(gathered: Gathered) -> str:
+    """Samples of a private generator, with the record and the statement they come from."""
+    runs = _best_runs(gathered)
+    if runs is None:
+        return ""
+    record = runs.records[0]
+    folder = Path(os.path.relpath(record.directory, REPOSITORY))
+    seconds = float((record.metrics.get("training") or {}).get("seconds") or record.provenance["seconds"])
+    guarantee = f"({record.privacy['budget']:g}, {record.privacy['delta']:g})"
+    anchor = STATEMENT.strip("# ").lower().replace(" ", "-")
+    return (
+        f"![Digits from a generator trained under {guarantee}-differential privacy, one row per class]"
+        f"({folder}/{record.files['samples']})\n\n"
+        f"*Digits from a generator trained with {runs.row} under a proved {guarantee} guarantee: "
+        f"{seconds:.0f} s of training on one {record.provenance['device']} ([records]({folder}/{store.RECORDS}), "
+        f"[privacy statement](results/README.md#{anchor})).*"
+    )
+
+
+def _best_runs(gathered: Gathered) -> RunsOfCell | None:
+    """A rigorous run on MNIST with samples: the sketch's, else DP-SWD's, at the largest budget."""
+    for paper in ("sketch", "dp_swd"):
+        mine = [runs for one in gathered.ordered if one.sheet.paper == paper for runs in one.runs]
+        found = [runs for runs in mine if runs.records and runs.profile == "paper" and _fits(runs)]
+        if found:
+            return max(found, key=lambda runs: float(runs.records[0].privacy["budget"]))
+    return None
+
+
+def _fits(runs: RunsOfCell) -> bool:
+    record = runs.records[0]
+    sound = record.privacy.get("rigorous") and record.privacy.get("budget") is not None
+    return bool(sound) and record.provenance["data"].get("name") == "mnist" and "samples" in record.files
+
+
+def summary(gathered: Gathered) -> str:
+    """Private methods on MNIST at ε = 10 and 1, and how many cells of each paper come out."""
+    by_name: dict[tuple[bool, str, str], methods_page.Line] = {}
+    for line in sorted(_lines(gathered, SMALL_COLUMNS), key=lambda line: len(line.cells)):
+        by_name[line.is_ours, line.epsilon, line.name] = line  # of several tables the one that says most
+    shown = sorted(by_name.values(), key=lambda line: (-float(line.epsilon), -line.cells[SMALL_COLUMNS[1]][0]))
+    rows = [[*_cells(line, SMALL_COLUMNS), "ours" if line.is_ours else line.source] for line in shown]
+    lines = [_table(["ε", "method", "FID", "MLP (%)", "CNN (%)", "source"], rows), ""]
+    counted: dict[str, Counter[str]] = {}
+    for one in gathered.ordered:
+        counted.setdefault(one.sheet.paper, Counter()).update(one.counts)
+    rows = [
+        [published.paper_name(paper), str(n["within"]), str(n["better"]), str(n["near"] + n["outside"])]
+        for paper, n in counted.items()
+        if n["within"] + n["better"] + n["near"] + n["outside"]
+    ]
+    return "\n".join([*lines, _table(["paper", "cells reproduced", "better", "outside"], rows)])
+
+
+def _lines(gathered: Gathered, columns: tuple[str, ...]) -> list[methods_page.Line]:
+    """Ours with a proof and from a table, and the best known of the published ones."""
+    found = []
+    for line in methods_page.all_lines(gathered):
+        is_shown = line.guarantee == "proved" and line.kind == "table" if line.is_ours else line.name in SHOWN_PAPERS
+        if is_shown and line.epsilon != methods_page.NON_PRIVATE and any(c in line.cells for c in columns):
+            found.append(line)
+    return found
+
+
+def _cells(line: methods_page.Line, columns: tuple[str, ...]) -> list[str]:
+    name = f"**{line.name}**" if line.is_ours else line.name
+    return [line.epsilon, name, *(line.cells.get(c, (0, "–"))[1] for c in columns)]
+
+
+def _table(head: list[str], rows: list[list[str]]) -> str:
+    return "\n".join(f"| {' | '.join(row)} |" for row in (head, ["---"] * len(head), *rows)).replace("| --- ", "|---")
+
+
+BLOCKS: dict[str, Callable[[Gathered], str]] = {"picture": picture, "methods": summary}

@@ -9,10 +9,10 @@ from typing import Any
 from markupsafe import Markup
 
 from dpot.record import Record
-from dpot.reporting import pieces, tables
+from dpot.reporting import pieces, published, tables
 from dpot.reporting.charts import Bar, Series, bars, lines
 from dpot.reporting.gather import RunsOfCell, SheetState
-from dpot.reporting.site import Site, paper_name, paper_page, samples_of, sheet_label
+from dpot.reporting.site import Site, paper_page
 
 MOST_SERIES = 8
 MOST_POINTS = 240
@@ -27,9 +27,9 @@ def write(site: Site, state: SheetState) -> None:
         f"{state.key}.html",
         "sheet.html",
         title=sheet.title,
-        label=sheet_label(state),
+        label=state.label,
         paper_href=paper_page(sheet.paper),
-        paper_title=paper_name(sheet.paper),
+        paper_title=published.paper_name(sheet.paper),
         make=_make(state),
         matrix=site.matrix(state) if has_cells else Markup(""),
         notes=[line for line in tables.legend(state.cells) if line.startswith(("Ours", "With", "Numbers"))],
@@ -37,8 +37,8 @@ def write(site: Site, state: SheetState) -> None:
         documents=[pieces.of_document(site, d) for d in state.documents],
         has_results=on_record or bool(state.documents),
         charts=[Markup(c) for c in _charts(state) if c],
-        gallery=[{"href": site.file(path), "alt": words} for words, path in samples_of(state)],
-        statements=_statements(state),
+        gallery=[{"href": site.file(path), "alt": words} for words, path in pieces.samples_of(state)],
+        statements=_statements(site, state),
         runs=[_run(r) for r in state.runs],
         cells=state.cells,
     )
@@ -90,7 +90,7 @@ def _joined(values: list[Any]) -> str:
     return ", ".join(dict.fromkeys(str(v) for v in values if v)) or "–"
 
 
-def _statements(state: SheetState) -> list[dict[str, Any]]:
+def _statements(site: Site, state: SheetState) -> list[dict[str, Any]]:
     found = []
     for runs in state.runs:
         for record in runs.records[:1]:
@@ -117,6 +117,7 @@ def _statements(state: SheetState) -> list[dict[str, Any]]:
                     "reasons": privacy.get("reasons", []),
                     "not_covered": privacy.get("not_covered", []),
                     "accountants": accountants,
+                    "page": pieces.of_statement(site, record),
                     "delta": f"{privacy['delta']:g}" if privacy.get("delta") is not None else "–",
                 }
             )

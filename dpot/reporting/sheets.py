@@ -68,6 +68,11 @@ class Sheet:
     small: tuple[tuple[str, str], ...] = ()
     small_rows: tuple[str, ...] | None = None  # the rows those profiles run unless others are asked for; None: all
 
+    @property
+    def folder(self) -> str:
+        """The name of the folder that its results lie in, below that of its paper."""
+        return f"{self.kind}_{self.name}"
+
     def runs(
         self, seeds: int | None = None, demo: bool = False, small: bool = False, profile: str = ""
     ) -> Iterator[PlannedRun]:

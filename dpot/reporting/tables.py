@@ -1,16 +1,19 @@
-"""A comparison as a table: on the terminal, in Markdown, LaTeX (booktabs) and CSV."""
+"""A comparison as a table: on the terminal, in Markdown, LaTeX (booktabs), CSV and JSON."""
 
 from __future__ import annotations
 
 import csv
 import io
+import json
 from dataclasses import dataclass
+from pathlib import Path
 
 from rich.console import Console, ConsoleOptions, RenderResult
 from rich.table import Table as RichTable
 from rich.text import Text
 
-from dpot.reporting.compare import ComparedCell
+from dpot.record import write_atomically
+from dpot.reporting.compare import ComparedCell, as_answer
 from dpot.reporting.sheets import Sheet
 
 NAMES = 22  # characters of a line of names, at least, where a screen is narrow
@@ -112,6 +115,14 @@ def _part(columns: list[str], rows: list[str], texts: dict[tuple[str, str], Text
     for row in rows:
         table.add_row(row, *(texts[row, column] for column in columns))
     return table
+
+
+def write(folder: Path, stem: str, sheet: Sheet, cells: list[ComparedCell]) -> None:
+    """All four files of a comparison."""
+    write_atomically(folder / f"{stem}.md", markdown(sheet, cells))
+    write_atomically(folder / f"{stem}.tex", latex(sheet, cells))
+    write_atomically(folder / f"{stem}.csv", comma_separated(cells))
+    write_atomically(folder / f"{stem}.json", json.dumps(as_answer(sheet, cells), indent=1) + "\n")
 
 
 def markdown(sheet: Sheet, cells: list[ComparedCell]) -> str:

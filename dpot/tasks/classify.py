@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import torch
@@ -88,14 +88,9 @@ class Classify(TrainingTask[ClassifierTraining]):
         metrics = _metrics(problem, accuracies, budgets, one.outcomes["training"])
         for what in (*one.data.taken, "the test accuracy after each epoch, if it decided when to stop"):
             problem.ledger.note_uncovered(what)
-        lines = [f"- {budget}" for budget in budgets.final]
-        return Findings(
-            metrics,
-            statement_of(problem.ledger, problem.noise, [one.engine]),
-            len(one.data.train),
-            appendix="\n".join(["", "## Other budgets, which are no ε", "", *lines, ""]) if lines else "",
-            history=metrics["epochs"],
-        )
+        statement = statement_of(problem.ledger, problem.noise, [one.engine])
+        statement = replace(statement, other_budgets=[str(budget) for budget in budgets.final])
+        return Findings(metrics, statement, len(one.data.train), history=metrics["epochs"])
 
     def show(self, console: Console, record: Record) -> None:
         """Accuracy and budgets of every epoch."""

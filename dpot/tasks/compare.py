@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from dataclasses import replace
 from pathlib import Path
 from typing import Literal, cast
@@ -11,7 +10,6 @@ from omegaconf import DictConfig, OmegaConf
 from rich.console import Console
 
 from dpot import config
-from dpot.record import write_atomically
 from dpot.reporting import compare, published, sheets, store, tables
 from dpot.tasks.base import Answer, Task
 from dpot.tasks.compute import chosen_sheet, computed
@@ -36,13 +34,8 @@ class Compare(Task):
             found = [cell["verdict"] for cell in whole.data.get("cells", ())]
             return replace(whole, exit_code=int(self.fail_on in found))
         cells = compared(sheet, cfg, self.profile)
-        answer = compare.as_answer(sheet, cells)
         if self.export:
-            folder, stem = Path(self.export), f"{sheet.paper}_{sheet.kind}_{sheet.name}"
-            write_atomically(folder / f"{stem}.md", tables.markdown(sheet, cells))
-            write_atomically(folder / f"{stem}.tex", tables.latex(sheet, cells))
-            write_atomically(folder / f"{stem}.csv", tables.comma_separated(cells))
-            write_atomically(folder / f"{stem}.json", json.dumps(answer, indent=1) + "\n")
+            tables.write(Path(self.export), f"{sheet.paper}_{sheet.folder}", sheet, cells)
         failed = self.fail_on is not None and any(c.verdict == self.fail_on for c in cells)
 
         def show(console: Console) -> None:
@@ -50,7 +43,7 @@ class Compare(Task):
             for line in tables.legend(cells):
                 console.print(line, highlight=False)
 
-        return Answer(answer, show, exit_code=int(failed))
+        return Answer(compare.as_answer(sheet, cells), show, exit_code=int(failed))
 
 
 def compared(

@@ -7,7 +7,7 @@ from pathlib import Path
 from omegaconf import DictConfig
 
 from dpot.errors import UsageError
-from dpot.reporting import site
+from dpot.reporting import pages
 from dpot.reporting.gather import gather
 from dpot.tasks.base import Answer, Task
 
@@ -24,7 +24,7 @@ class Report(Task):
         occupied = folder.is_dir() and any(folder.iterdir()) and not (folder / "assets" / "report.js").exists()
         if occupied:
             raise UsageError(f"task.folder={folder}: there is something else in it; name an empty folder")
-        pages = site.write(folder, gather(cfg.output_root if self.own_runs else None))
+        written = pages.write(folder, gather(cfg.output_root if self.own_runs else None))
         index = (folder / "index.html").resolve()
-        data = {"folder": str(folder), "index": index.as_uri(), "pages": pages}
-        return Answer(data, lambda console: console.print(f"{len(pages)} pages: {index.as_uri()}", highlight=False))
+        data = {"folder": str(folder), "index": index.as_uri(), "pages": written}
+        return Answer(data, lambda console: console.print(f"{len(written)} pages: {index.as_uri()}", highlight=False))

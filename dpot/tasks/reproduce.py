@@ -292,7 +292,8 @@ class Reproduce(Task):
     def _plan_answer(self, sheet: sheets.Sheet, planned: list[Planned], cfg: DictConfig) -> Answer:
         known = [r for p in planned if (r := p.record) is not None]
         rows = {p.run.row for p in planned}
-        elsewhere = [] if known else [r for c, r in compare.records_of(sheet, store.records(None)) if c["row"] in rows]
+        committed = [] if known else compare.records_of(sheet, store.records(None))
+        elsewhere: list[Record] = [r for home, r in committed if home.row in rows]
         known = known or [r for r in elsewhere if r.config["profile"]["name"] == cfg.profile.name] or elsewhere
         sizes = ", ".join(dict.fromkeys(str(r.config["profile"]["name"]) for r in known))
         each = statistics.fmean(map(_seconds, known)) if known else None
@@ -343,15 +344,17 @@ def _computed_answer(sheet: sheets.Sheet) -> Answer:
 def _claim(sheet: sheets.Sheet, items: Sequence[Planned]) -> None:
     """Note in the folders of these runs which cells of the sheet they fill."""
     for item in items:
-        store.claim(item.directory, compare.identity(sheet, item.run, item.demo))
+        store.claim(item.directory, _home(sheet, item))
+
+
+def _home(sheet: sheets.Sheet, item: Planned) -> store.Home:
+    return store.home_of(sheet, item.run.row, item.run.group, item.run.seed, item.demo)
 
 
 def _draw(sheet: sheets.Sheet, planned: Sequence[Planned], folder: Path) -> Path | None:
     """The picture of a figure, from the runs that have a record."""
     done = [item for item in planned if (item.directory / RECORD).exists()]
-    panels = [
-        pictures.Panel(item.run.row, item.run.group, item.directory, Record.load(item.directory)) for item in done
-    ]
+    panels = [pictures.Panel(_home(sheet, item), item.directory, Record.load(item.directory)) for item in done]
     if not panels:
         return None
     path = folder / f"{sheet.paper}_figure_{sheet.name}.png"

@@ -102,7 +102,6 @@ class Findings:
     statement: Statement
     records: int | Mapping[str, int]  # learned from
     files: dict[str, str] = field(default_factory=dict)  # beside the statement's, written already
-    appendix: str = ""  # to the statement's page
     privacy: Mapping[str, Any] = field(default_factory=dict)  # beyond the statement
     history: Sequence[Mapping[str, float]] | None = None  # for the tracker; None: that of the training
 
@@ -213,7 +212,7 @@ class TrainingTask(Task, Generic[T]):
         """Judge, write the record, and only then delete the checkpoints."""
         found = self.judge(one)
         told = found.statement
-        write_atomically(one.run.directory / "privacy.md", told.to_markdown() + found.appendix)
+        write_atomically(one.run.directory / "privacy.md", told.to_markdown())
         write_atomically(one.run.directory / "privacy.html", told.to_html())
         files = found.files | {"statement": "privacy.md", "statement_page": "privacy.html"}
         trained = [point for outcome in one.outcomes.values() for point in outcome.history]

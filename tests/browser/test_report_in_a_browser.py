@@ -5,7 +5,7 @@ import os
 
 import pytest
 
-from dpot.reporting import gather, site
+from dpot.reporting import gather, pages
 
 from .chromium import PROGRAM, Chromium
 
@@ -60,8 +60,7 @@ def report(tmp_path_factory):
     (root / "claims").mkdir()
     (root / "claims" / "dp_swd.json").write_text(json.dumps({"claims": claims}))
     folder = root / "report"
-    pages = site.write(folder, gather.gather(root))
-    return folder, pages
+    return folder, pages.write(folder, gather.gather(root))
 
 
 def test_every_page_renders_without_errors_and_without_network(browser, report):

@@ -8,8 +8,8 @@ import pytest
 import scipy.stats
 import torch
 
-from dpot.errors import PrivacyError
 from dpot.composing import compose_config
+from dpot.errors import PrivacyError
 from dpot.launch import run
 from dpot.methods import work
 from dpot.methods.gate import Gate

@@ -1,6 +1,7 @@
 """The statement: everything from the ledger, honest about what is no proof."""
 
 import json
+from dataclasses import replace
 from html.parser import HTMLParser
 
 import pytest
@@ -96,6 +97,18 @@ def test_it_is_data_a_text_and_a_page() -> None:
     Reader().feed(page)
     assert all(tag == "meta" for tag in seen)
     assert "0.9" in page
+
+
+def test_it_is_read_back_from_a_record() -> None:
+    statement = replace(Statement.of(projections(), PRIVATE, accountants=FAST), other_budgets=["W <= 3, which is no ε"])
+    kept = json.loads(json.dumps(statement.to_dict() | {"headline": "beside it", "parties": {"mu": 1.0}}))
+    again = Statement.from_dict(kept)
+    assert again == statement
+    assert (again.to_markdown(), again.to_html()) == (statement.to_markdown(), statement.to_html())
+    assert statement.to_markdown().endswith("## Other budgets, which are no ε\n\n- W <= 3, which is no ε\n")
+    assert "W &lt;= 3, which is no ε" in statement.to_html()
+    del kept["other_budgets"]  # as earlier versions wrote it
+    assert Statement.from_dict(kept) == replace(statement, other_budgets=[])
 
 
 def test_text_from_outside_is_escaped() -> None:

@@ -8,22 +8,16 @@ import json
 import pytest
 from rich.console import Console
 
+from dpot.errors import DataError
 from dpot.record import Record
 from dpot.reporting import compare, published, sheets, store, tables
+from dpot.reporting.store import Home, KeptRecord
 
 
-def record(row, seed, value, group="dataset=mnist", profile="paper", comparable=True, demo=False, finished="t"):
-    home = {
-        "paper": "dp_swd",
-        "kind": "table",
-        "name": "2",
-        "row": row,
-        "group": [group],
-        "seed": seed,
-        "demo": demo,
-    }
-    provenance = {"sheets": [home], "data": {"name": "mnist", "comparable": comparable}, "finished": finished}
-    return Record({"profile": {"name": profile}}, {"mlp": {"mean": value}}, {}, provenance)
+def record(row, seed, value, profile="paper", comparable=True, demo=False, finished="t"):
+    home = Home("dp_swd", "table", "2", row, ("MNIST LogReg", "MNIST MLP"), seed, demo)
+    provenance = {"data": {"name": "mnist", "comparable": comparable}, "finished": finished}
+    return KeptRecord({"profile": {"name": profile}}, {"mlp": {"mean": value}}, {}, provenance, homes=[home])
 
 
 @pytest.fixture
@@ -121,33 +115,98 @@ def test_every_format_holds_every_row(sheet):
 def test_claims_beside_a_record_are_found_again(tmp_path, sheet):
     directory = tmp_path / "runs" / "x"
     directory.mkdir(parents=True)
-    whole = record("SWD", 0, 87.0)
-    home = whole.provenance.pop("sheets")[0]
-    whole.save(directory)
+    (home,) = record("SWD", 0, 87.0).homes
+    Record(*(getattr(record("SWD", 0, 87.0), part) for part in store.PARTS)).save(directory)
     store.claim(directory, home)
+    (directory / "cell-dp_swd-2-of-an-earlier-version.json").write_text('{"row": "SWD", "group": ["dataset=mnist"]}')
     (tmp_path / "runs" / "broken").mkdir()
     (tmp_path / "runs" / "broken" / "record.json").write_text("{")
     (found,) = store.records(tmp_path, committed=False)
+    assert found.homes == [home]
     assert cell_of(sheet, [found]).ours == 87.0
 
 
-def test_a_run_kept_for_two_sheets_is_one_record_that_serves_both(tmp_path, monkeypatch, sheet):
-    monkeypatch.setattr(store, "REPRODUCED", tmp_path)
+def test_a_run_that_is_in_two_files_is_one_record_that_serves_both_sheets(tmp_path, monkeypatch, sheet):
+    monkeypatch.setattr(store, "RESULTS", tmp_path)
     whole = record("SWD", 0, 87.0)
-    home = whole.provenance.pop("sheets")[0]
-    for folder, claimed in (("figure_4", home | {"kind": "figure", "name": "4"}), ("table_2", home)):
-        (tmp_path / "dp_swd" / folder / "run").mkdir(parents=True)
-        whole.save(tmp_path / "dp_swd" / folder / "run")
-        store.claim(tmp_path / "dp_swd" / folder / "run", claimed)
+    (home,) = whole.homes
+    figure = dataclasses.replace(home, kind="figure", name="4")
+    store.write(tmp_path / "dp_swd/table_2/records.jsonl", [whole])
+    store.write(tmp_path / "dp_swd/figure_4/records.jsonl", [dataclasses.replace(whole, homes=[figure])])
     found = store.records(None)
     assert len(found) == 1
-    assert [claimed["kind"] for claimed in found[0].provenance["sheets"]] == ["figure", "table"]
+    assert found[0].homes == [figure, home]
     assert cell_of(sheet, found).seeds == 1
+    assert [(s.folder, served.row, r) for s, served, r in store.filled(found)] == [
+        ("figure_4", "SWD", found[0]),
+        ("table_2", "SWD", found[0]),
+    ]
+
+
+def test_what_is_written_is_read_again_and_new_records_are_new_lines(tmp_path):
+    path = tmp_path / "dp_swd/table_2/records.jsonl"
+    elsewhere = Home("dp_swd", "figure", "4", "SWD", ("MLP",), 0)
+    first, second = record("SWD", 1, 87.0), record("SWD", 0, 88.0, demo=True)
+    second.homes.append(elsewhere)
+    store.write(path, [first])
+    before = path.read_text().splitlines()
+    store.write(path, [first, second])
+    after = path.read_text().splitlines()
+    assert after[1:] == before  # sorted by cell, whatever order they came in
+    assert [r.homes for r in store.read(path)] == [second.homes, first.homes]
+    assert json.loads(after[0])["cells"] == [
+        {"row": "SWD", "columns": ["MNIST LogReg", "MNIST MLP"], "seed": 0, "demo": True},
+        {"paper": "dp_swd", "kind": "figure", "name": "4", "row": "SWD", "columns": ["MLP"], "seed": 0},
+    ]
+
+
+@pytest.mark.parametrize("damage", ['{"cells": [', '{"cells": []}', "[1, 2]", '{"cells": [{"row": "SWD"}]}', "\udcff"])
+def test_a_damaged_line_is_named_and_passed_over(tmp_path, caplog, damage):
+    path = tmp_path / "dp_swd/table_2/records.jsonl"
+    store.write(path, [record("SWD", 0, 87.0), record("SWD", 1, 88.0)])
+    lines = path.read_text().splitlines()
+    path.write_bytes("\n".join([lines[0], damage, lines[1], ""]).encode(errors="surrogateescape"))
+    assert [r.homes[0].seed for r in store.read(path)] == [0, 1]
+    assert f"{path}, line 2" in caplog.text
+    with pytest.raises(DataError, match="line 2"):
+        store.read(path, strict=True)
+
+
+def test_a_new_column_with_the_same_overrides_is_filled_by_old_records(sheet):
+    column = sheets.Column("new", ("dataset=mnist",), "mlp")
+    wider = dataclasses.replace(sheet, columns=(*sheet.columns, column))
+    assert cell_of(wider, [record("SWD", 0, 87.0)], column="new").ours == 87.0
+    assert cell_of(wider, [record("SWD", 0, 87.0)], column="Fashion MLP").ours is None
+
+
+def test_every_committed_record_fills_cells_of_a_sheet_that_exists():
+    found = store.records(None)
+    served = list(store.filled(found))
+    assert len(served) == sum(len(r.homes) for r in found) > len(found) - 2
+    assert [r.directory.name for r in found if not r.homes] == ["attack"]
+    for sheet, home, kept in served:
+        assert sheet.rows.get(home.row) is not None, home
+        (group,) = {c.overrides for c in sheet.columns if c.name in home.columns}
+        assert home.columns == tuple(c.name for c in sheet.columns if c.overrides == group)
+        assert not [file for file in kept.files.values() if not (kept.directory / file).is_file()]
+
+
+def test_committed_files_are_as_they_would_be_written_again(tmp_path):
+    for path in store.files():
+        again = tmp_path / path.relative_to(store.RESULTS)
+        store.write(again, store.read(path, strict=True))
+        assert again.read_bytes() == path.read_bytes(), path
+
+
+def test_pictures_of_different_cells_have_different_names():
+    for each in sheets.all_sheets():
+        homes = {store.home_of(each, run.row, run.group, run.seed) for run in each.runs()}
+        assert len({store.file_name(each, home, "paper") for home in homes}) == len(homes), each.title
 
 
 def test_committed_comparisons_are_what_the_committed_records_give():
     records = store.records(None)
-    kept = sorted(store.REPRODUCED.glob("*/*/comparison.json"))
+    kept = sorted(store.RESULTS.glob("*/*/comparison.json"))
     assert kept
     for path in kept:
         paper, (kind, _, name) = path.parts[-3], path.parent.name.partition("_")
@@ -175,8 +234,9 @@ def test_every_sheet_names_rows_and_columns_of_its_table():
 def test_a_column_of_ours_is_judged_by_its_metric(sheet):
     """It is not in print, so there is nothing to compare, but an accuracy is shown as one."""
     column = sheets.Column("ours", ("dataset=mnist",), "mlp")
-    cells = compare.compare(dataclasses.replace(sheet, columns=(column,)), None, [record("SWD", 0, 87.0)], None)
-    assert {(c.metric, c.verdict) for c in cells if c.ours} == {("accuracy", "ours")}
+    wider = dataclasses.replace(sheet, columns=(*sheet.columns, column))
+    cells = compare.compare(wider, published.table("dp_swd", 2), [record("SWD", 0, 87.0)], None)
+    assert {(c.metric, c.verdict) for c in cells if c.ours and c.column == "ours"} == {("accuracy", "ours")}
 
 
 @pytest.mark.parametrize("width", [60, 80, 120, 200])

@@ -1,9 +1,11 @@
-"""README's numbers: what stands there is what the committed results say."""
+"""The numbers of README.md and results/README.md: what stands there is what the committed results say."""
+
+import re
 
 import pytest
 
 from dpot.errors import DataError
-from dpot.reporting import gather, methods_page, readme
+from dpot.reporting import gather, methods_page, readme, store
 
 
 @pytest.fixture(scope="module")
@@ -15,11 +17,27 @@ def test_the_blocks_are_up_to_date(gathered):
     text = readme.README.read_text()
     assert text.count(readme.MARK) == len(readme.BLOCKS)
     assert readme.updated(text, gathered) == text, "make readme"
+    assert (store.RESULTS / "README.md").read_text() == readme.overview(gathered), "make readme"
+
+
+def test_every_sheet_on_record_is_in_the_overview_with_a_link(gathered):
+    text = readme.overview(gathered)
+    for sheet in gathered.sheets:
+        if sheet.state != "not run yet":
+            (line,) = [line for line in text.splitlines() if line.startswith(f"| {sheet.label} | {sheet.sheet.title} ")]
+            (link,) = re.findall(r"\]\((.*)\)", line)
+            assert (store.RESULTS / link).is_file(), line
+
+
+def test_the_small_table_counts_every_judged_cell_once(gathered):
+    rows = [line.strip("| ").split(" | ") for line in readme.summary(gathered).splitlines()]
+    counted = sum(int(n) for row in rows if len(row) == 4 and row[1].isdigit() for n in row[1:])
+    assert counted == sum(sheet.judged[1] for sheet in gathered.sheets) > 100
 
 
 def test_a_changed_number_is_noticed_and_put_right(gathered):
     text = readme.README.read_text()
-    block = readme.methods(gathered)
+    block = readme.summary(gathered)
     number = next(word for word in block.split() if word.replace(".", "").isdigit() and "." in word)
     wrong = text.replace(block, block.replace(number, "99.9", 1))
     assert wrong != text
@@ -30,7 +48,7 @@ def test_a_changed_number_is_noticed_and_put_right(gathered):
     ("text", "words"),
     [
         (f"<!-- nothing: {readme.MARK} -->\n<!-- end of nothing -->", "no block is called nothing"),
-        (f"<!-- state: {readme.MARK} -->\n no end", "not closed"),
+        (f"<!-- methods: {readme.MARK} -->\n no end", "not closed"),
     ],
 )
 def test_unknown_and_open_blocks_are_refused(gathered, text, words):
@@ -39,7 +57,7 @@ def test_unknown_and_open_blocks_are_refused(gathered, text, words):
 
 
 def test_text_outside_the_blocks_is_left_alone(gathered):
-    text = f"before\n<!-- checks: {readme.MARK} -->\nold 12.3\n<!-- end of checks -->\nafter 45.6\n"
+    text = f"before\n<!-- methods: {readme.MARK} -->\nold 12.3\n<!-- end of methods -->\nafter 45.6\n"
     found = readme.updated(text, gathered)
     assert found.startswith("before\n")
     assert found.endswith("after 45.6\n")

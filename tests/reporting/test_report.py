@@ -12,8 +12,9 @@ import pytest
 from dpot.composing import compose_config
 from dpot.errors import UsageError
 from dpot.launch import run
+from dpot.privacy.statement import Statement
 from dpot.record import Record
-from dpot.reporting import charts, gather, markup, methods_page, sheet_page, site, store
+from dpot.reporting import charts, gather, markup, methods_page, pages, sheet_page, store
 
 VOID = {"meta", "link", "img", "br", "input", "hr"}
 
@@ -46,7 +47,7 @@ class Page(HTMLParser):
 def report(tmp_path_factory):
     folder = tmp_path_factory.mktemp("report")
     gathered = gather.gather(None)
-    return folder, site.write(folder, gathered), gathered
+    return folder, pages.write(folder, gathered), gathered
 
 
 def test_every_link_leads_somewhere_inside(report):
@@ -74,10 +75,12 @@ def test_every_link_leads_somewhere_inside(report):
 def test_every_committed_result_is_in_it(report):
     folder, pages, gathered = report
     text = "".join((folder / page).read_text() for page in pages)
-    rows = {html.escape(home["row"]) for record in gathered.records for home in record.provenance["sheets"]}
+    rows = {html.escape(home.row) for record in gathered.records for home in record.homes}
     assert not [row for row in rows if row not in text]
     copied = {path.read_bytes() for path in (folder / "files").iterdir()}
-    pictures = [*store.REPRODUCED.glob("*/*.png"), *store.REPRODUCED.glob("*/attack*/**/*.png")]
+    pictures = [path for paper in store.paper_folders() for path in paper.glob("*/*.png")]
+    pictures += store.RESULTS.glob("*/attack/pictures/*.png")
+    assert len(pictures) > 20
     assert not [picture.name for picture in pictures if picture.read_bytes() not in copied]
     for state in gathered.sheets:
         assert (folder / f"{state.key}.html").exists()
@@ -97,23 +100,53 @@ def test_numbers_of_the_pages_are_those_of_the_records(report):
     assert record.privacy["headline"] in page
 
 
-def test_documents_are_found_by_stem_and_by_folder(tmp_path):
-    paper = tmp_path / "triangle_wad"
-    (paper / "figure_1").mkdir(parents=True)
-    (paper / "run").mkdir()
-    (paper / "table4.md").write_text("| a | b |\n|---|---|\n| x | 1 |\n")
-    (paper / "table4.json").write_text(json.dumps({"cells": [{"row": "x", "verdict": "within"}]}))
-    (paper / "figure_1" / "values.json").write_text("{")
-    (paper / "figure_1" / "plot.png").write_bytes(b"png")
-    (paper / "run" / "record.json").write_text("{}")
-    (paper / "run" / "samples.png").write_bytes(b"png")
-    (tmp_path / "claims").mkdir()
-    (tmp_path / "claims" / "wdp.json").write_text("{}")
-    found = {d.name: d for d in gather.find_documents(tmp_path)}
-    assert set(found) == {"table4", "figure_1"}
-    assert found["table4"].cells == [{"row": "x", "verdict": "within"}]
-    assert [p.name for p in found["figure_1"].pictures] == ["plot.png"]
+def files(root, **content):
+    for name, text in content.items():
+        path = root / name.replace("__", ".").replace("_in_", "/")
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(text)
+
+
+def test_documents_are_what_is_neither_a_record_nor_a_comparison(tmp_path):
+    cells = json.dumps({"cells": [{"row": "x", "verdict": "within"}]})
+    table = "| a | b |\n|---|---|\n| x | 1 |\n"
+    paper = tmp_path / "results" / "triangle_wad"
+    files(paper / "table_4", computed__md=table, computed__json=cells, comparison__md="", records__jsonl="")
+    files(paper / "figure_1", computed__json="{", computed_ab__png="png", pictures_in_samples__png="png")
+    files(paper / "table_2", comparison__md="", records__jsonl="", pictures_in_samples__png="png")
+    files(tmp_path / "results" / "claims" / "x", wdp__json="{}")
+    found = {d.name: d for d in gather.find_documents(tmp_path / "results")}
+    assert set(found) == {"table_4", "figure_1"}
+    assert found["table_4"].cells == [{"row": "x", "verdict": "within"}]
+    assert [p.name for p in found["table_4"].files] == ["computed.json", "computed.md"]
+    assert [p.name for p in found["figure_1"].pictures] == ["computed_ab.png"]
     assert found["figure_1"].data == {}  # broken JSON is passed over
+
+
+def test_what_this_machine_computed_stands_in_place_of_what_is_committed(tmp_path):
+    files(tmp_path / "results/wdp/figure_1", computed__json='{"a": 1}', computed__md="old", notes__md="a note")
+    files(tmp_path / "own/wdp/figure_1", computed__json='{"a": 2}')
+    (document,) = gather.find_documents(tmp_path / "results", tmp_path / "own")
+    assert document.data == {"a": 2}
+    assert document.texts == ["a note"]
+
+
+def test_everything_that_was_computed_says_by_which_commit():
+    found = [path for paper in store.paper_folders() for path in paper.glob("*/computed.json")]
+    assert len(found) > 20
+    for path in found:
+        assert re.search(r'"commit": "[0-9a-f]{40}"', path.read_text()), path
+
+
+def test_statements_are_rendered_from_the_records(report):
+    folder, _, gathered = report
+    page = (folder / "dp_swd_table_2.html").read_text()
+    state = next(s for s in gathered.sheets if s.key == "dp_swd_table_2")
+    kept = {path.name: path.read_text() for path in (folder / "files").glob("*.html")}
+    for runs in state.runs:
+        rendered = Statement.from_dict(runs.records[0].privacy).to_html()
+        (name,) = [name for name, text in kept.items() if text == rendered]
+        assert f'href="files/{name}"' in page
 
 
 def test_a_folder_with_other_things_in_it_is_left_alone(tmp_path):
@@ -133,12 +166,17 @@ def test_markdown_of_our_tasks_becomes_html():
     assert "<h3>A <em>title</em></h3>" in found
     assert "<p>Some <strong>bold</strong> <code>code</code> &amp; &lt;tags&gt;. More.</p>" in found
     assert '<th scope="row">x|y</th><td class="number">-1.5</td>' in found
-    assert "<ul><li>one two</li><li>three</li></ul>" in found
+    assert "<ul><li>one two</li><li>three</li></ul>" in found.replace("\n", "")
     Page(found)
 
 
+def test_pictures_of_a_text_are_left_to_the_page():
+    assert markup.to_html("Words.\n\n![a picture](computed.png)\n") == "<p>Words.</p>"
+
+
 def test_links_with_scripts_are_not_made():
-    assert "javascript" not in markup.inline("[a](javascript:alert(1))").replace("a(javascript", "")
+    assert "href" not in markup.inline("[a](javascript:alert(1))")
+    assert markup.inline("[a](../x.md)") == "a"  # a file of the repository is not there
     assert markup.inline("[a](https://x.org/y)") == '<a href="https://x.org/y">a</a>'
 
 

@@ -14,7 +14,7 @@ from dpot.errors import DataError
 from dpot.privacy.accountants import ACCOUNTANTS, Pricing
 from dpot.privacy.events import Adjacency, Gaussian, PoissonSampled, SelfComposed
 from dpot.record import Record
-from dpot.reporting import pictures, sheets
+from dpot.reporting import pictures, sheets, store
 from dpot.reporting.figures import grid
 
 BODY = {
@@ -83,7 +83,7 @@ def panels(sheet, folder):
         provenance = {"data": {"name": run.group[0].partition("=")[2]}}
         metrics = {"mlp": {"mean": 50.0}, "training": {"steps": 300}}
         record = Record({}, metrics, {}, provenance, {"samples": "samples.png"})
-        found.append(pictures.Panel(run.row, run.group, directory, record))
+        found.append(pictures.Panel(store.home_of(sheet, run.row, run.group, 0), directory, record))
     return found
 
 

@@ -146,7 +146,7 @@ def test_a_row_without_its_data_is_left_out_and_said(office, tmp_path, caplog, m
     assert "visda/train.npz" in caplog.text
     with pytest.raises(DataError, match=r"visda/train\.npz"):
         run(compose_config([*few, "task.rows=[VisDA]", *sheet]))
-    monkeypatch.setattr(store, "REPRODUCED", tmp_path)  # nothing on record
+    monkeypatch.setattr(store, "RESULTS", tmp_path)  # nothing on record
     cells = run(compose_config(["task=compare", *sheet])).data["cells"]
     assert {c["verdict"] for c in cells if c["row"] == "VisDA"} == {"needs data"}
     assert "needs data" not in {c["verdict"] for c in cells if c["row"] == "D-W"}
@@ -156,7 +156,7 @@ def test_some_columns_of_the_sheet_alone(office, tmp_path):
     sheet = ["task=reproduce", "paper=dp_swd", "table=1", "profile=smoke", "device=cpu", f"data_root={office}"]
     sheet += ["task.dry_run=true", "task.rows=[D-W]", f"output_root={tmp_path}"]
     planned = run(compose_config([*sheet, "task.columns=[SWD,DP-SWD sound]"])).data["runs"]
-    assert [("adapt/swd" in r["command"], "adapt/dp_swd " in r["command"]) for r in planned] == [
+    assert [("loss=swd" in r["command"], "loss=dp_swd " in r["command"]) for r in planned] == [
         (True, False),
         (False, True),
     ]
