@@ -307,7 +307,7 @@ def markdown(facts: dict[str, Any]) -> str:
     for name in SWITCHES:
         own = [row for row in rows if row["kernel"] == name]
         if own:
-            best = max(own, key=lambda row: row["share"])
+            best = max(own, key=lambda row: (row["captured"], row["share"]))
             lines.append(f"| {name} | {best['share']:.1%} | {best['step']} | {_verdict(best)} |")
         else:
             lines.append(f"| {name} | – | launched by no step that was measured | – |")
@@ -331,6 +331,8 @@ def markdown(facts: dict[str, Any]) -> str:
 
 
 def _verdict(row: dict[str, Any]) -> str:
+    if not row["captured"]:
+        return "not comparable"
     return "keep" if row["share"] >= WORTH else "go"
 
 
