@@ -25,7 +25,7 @@ from typing import Any, NamedTuple
 
 import torch
 import torch.nn.functional as F
-from count_operations import FACES, MNIST, SINKHORN_OF_FACES, SIZES, adaptation_engine, generation_problem, means
+from count_operations import FACES, MNIST, SIZES, adaptation_engine, generation_problem, means
 from profile_steps import sketch_engine
 from torch import Tensor
 
@@ -198,8 +198,11 @@ def steps(device: torch.device, dry: bool) -> dict[str, Callable[[], Training | 
         return Training(DPSGD().prepare(problem))
 
     noisy = {"noise_multiplier": 1.5}
-    swd_of_faces = DPSWD(2000, 256, learning_rate=5e-4, labels="none", space="encoder", norm_bound=1, ema=0.999)
-    dcgan, biggan = partial(SinkhornDCGAN, bfloat16=True), partial(SinkhornBigGAN, bfloat16=True)
+    for_swd, for_sinkhorn = (16, 16) if dry else (256, 200)  # faces in a batch
+    swd_of_faces = DPSWD(2000, for_swd, learning_rate=5e-4, labels="none", space="encoder", norm_bound=1, ema=0.999)
+    sinkhorn_of_faces = DPSinkhorn(for_sinkhorn, l1=0, debias="none", blur=5, power=2, clip=0.1, **noisy)
+    dcgan = partial(SinkhornDCGAN, bfloat16=True)
+    biggan = partial(SinkhornBigGAN, bfloat16=True, channels=16 if dry else 256)
     made: dict[str, Callable[[], Training | Judge]] = {
         "DP-SWD, MNIST": partial(generation, DPSWD(ema=0.999), MerfConv, MNIST),
         "DP-Sinkhorn, MNIST, image gradient": partial(generation, DPSinkhorn(**noisy), dcgan, MNIST),
@@ -220,7 +223,7 @@ def steps(device: torch.device, dry: bool) -> dict[str, Callable[[], Training | 
         "DP-MERF, MNIST": partial(generation, DPMERF(), MerfConv, MNIST),
         "DP-CGAN, MNIST": partial(generation, DPCGAN(batch=64 if dry else 600, **noisy), CGANMLP, MNIST),
         "DP-SGD, MNIST": classification,
-        "DP-Sinkhorn, CelebA": partial(generation, SINKHORN_OF_FACES, biggan, FACES),
+        "DP-Sinkhorn, CelebA": partial(generation, sinkhorn_of_faces, biggan, FACES),
         "DP-SWD, CelebA": partial(generation, swd_of_faces, DSWGenerator, FACES_64),
         "sketch, second fit": lambda: Training(sketch_engine(2, device)),
     }
