@@ -198,6 +198,7 @@ def steps(device: torch.device, dry: bool) -> dict[str, Callable[[], Training | 
         return Training(DPSGD().prepare(problem))
 
     noisy = {"noise_multiplier": 1.5}
+    sketched = 10 * FEW if dry else MNIST[0]
     for_swd, for_sinkhorn = (16, 16) if dry else (256, 200)  # faces in a batch
     swd_of_faces = DPSWD(2000, for_swd, learning_rate=5e-4, labels="none", space="encoder", norm_bound=1, ema=0.999)
     sinkhorn_of_faces = DPSinkhorn(for_sinkhorn, l1=0, debias="none", blur=5, power=2, clip=0.1, **noisy)
@@ -209,7 +210,7 @@ def steps(device: torch.device, dry: bool) -> dict[str, Callable[[], Training | 
         "DP-Sinkhorn, MNIST, parameter gradient": partial(
             generation, DPSinkhorn(**noisy, perturb="parameters"), dcgan, MNIST
         ),
-        "sketch, first fit": lambda: Training(sketch_engine(0, device)),
+        "sketch, first fit": lambda: Training(sketch_engine(0, device, sketched)),
         "judge, DP-Sinkhorn's CNN": lambda: Judge(dp_sinkhorn_network, "cnn", device, FEW if dry else 54_000),
         "judge, DP-Sinkhorn's MLP": lambda: Judge(dp_sinkhorn_network, "mlp", device, FEW if dry else 54_000),
         "judge, the larger CNN": lambda: Judge(sinkhorn_network, "cnn", device, FEW if dry else 27_000),
@@ -225,7 +226,7 @@ def steps(device: torch.device, dry: bool) -> dict[str, Callable[[], Training | 
         "DP-SGD, MNIST": classification,
         "DP-Sinkhorn, CelebA": partial(generation, sinkhorn_of_faces, biggan, FACES),
         "DP-SWD, CelebA": partial(generation, swd_of_faces, DSWGenerator, FACES_64),
-        "sketch, second fit": lambda: Training(sketch_engine(2, device)),
+        "sketch, second fit": lambda: Training(sketch_engine(2, device, sketched)),
     }
 
 
