@@ -48,7 +48,7 @@ from dpot.models.sinkhorn_biggan import SinkhornBigGAN
 from dpot.models.sinkhorn_dcgan import SinkhornDCGAN
 from dpot.models.wdp_cnn import WdpCNN
 from dpot.record import commit_of_code, device_name, write_atomically
-from dpot.training import adam, samplers, sanitise
+from dpot.training import adam, sanitise
 from dpot.training.capture import MANY_STEPS, UNROLLED, choose
 from dpot.training.engine import Engine
 from dpot.transport import kernels, solvers
@@ -76,7 +76,6 @@ SWITCHES: dict[str, tuple[Any, str, Any]] = {
     "narrow_conv": (NarrowConv2d, "_takes", _no),
     "norm_relu": (norm_relu, "_fits", _no),
     "pool_relu": (PooledConv2d, "_takes", _no),
-    "samplers": (samplers, "_fused", _no),
     "sanitise": (sanitise, "_fits", _no),
     "sinkhorn": (kernels, "fits_sinkhorn", _no),
     "sinkhorn: costs": (kernels, "ground_cost", solvers.ground_cost),

@@ -36,7 +36,6 @@ from dpot.training import (
     train_together,
 )
 from dpot.training.capture import choose
-from dpot.training.samplers import _Distinct
 from dpot.training.sanitise import clip_and_noise
 
 pytestmark = [
@@ -238,16 +237,6 @@ def test_samplers_draw_on_the_device_inside_a_capture(kind: str) -> None:
         assert abs(rows.mean().item() - 50) < 5 * (50 * 0.95 / 200) ** 0.5
     if kind in ("fixed-size", "poisson", "stratified"):
         assert 10 - 6 * 9.5**0.5 < captured.min() <= captured.max() < 10 + 6 * 9.5**0.5
-
-
-@pytest.mark.parametrize(("populations", "batch"), [([60_000], 128), ([7_291], 242), ([5_000, 900, 40], 12), ([6], 5)])
-def test_the_fused_draw_is_that_of_plain_torch(populations: list[int], batch: int) -> None:
-    starts = [1000 * i for i in range(len(populations))]
-    distinct = _Distinct(populations, batch, torch.Generator("cuda").manual_seed(1), starts)
-    assert distinct.draws is not None
-    for _ in range(20):
-        bits = distinct._random(distinct.draws)
-        assert torch.equal(distinct.first_distinct_fused(bits), distinct.first_distinct(bits))
 
 
 def test_nothing_synchronises_inside_the_loop() -> None:
