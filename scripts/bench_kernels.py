@@ -29,6 +29,7 @@ from count_operations import FACES, MNIST, SIZES, adaptation_engine, generation_
 from profile_steps import sketch_engine
 from torch import Tensor
 
+from dpot import kernels
 from dpot.evaluation.downstream import dp_sinkhorn_network, sinkhorn_network
 from dpot.evaluation.stepping import TURN, Epochs
 from dpot.methods.classify.base import Classification
@@ -37,21 +38,19 @@ from dpot.methods.generate.dp_cgan import DPCGAN
 from dpot.methods.generate.dp_merf import DPMERF
 from dpot.methods.generate.dp_sinkhorn import DPSinkhorn
 from dpot.methods.generate.dp_swd import DPSWD
-from dpot.models import norm_relu, smooth_doubling
+from dpot.models import layers
 from dpot.models.cgan_mlp import CGANMLP
-from dpot.models.conv_pool import ConvPoolFirst
 from dpot.models.dsw_generator import DSWGenerator
-from dpot.models.layers import NarrowConv2d
 from dpot.models.merf_conv import MerfConv
-from dpot.models.pool_relu import PooledConv2d
+from dpot.models.pooling import ConvPoolFirst, PooledConv2d
 from dpot.models.sinkhorn_biggan import SinkhornBigGAN
 from dpot.models.sinkhorn_dcgan import SinkhornDCGAN
 from dpot.models.wdp_cnn import WdpCNN
 from dpot.record import commit_of_code, device_name, write_atomically
-from dpot.training import adam, sanitise
+from dpot.training import sanitise
 from dpot.training.capture import MANY_STEPS, UNROLLED, choose
 from dpot.training.engine import Engine
-from dpot.transport import kernels, solvers
+from dpot.transport import sinkhorn, sliced, solvers
 
 WORTH = 0.05  # of a step
 ROUNDS, BLOCK_SECONDS = 9, 0.03
@@ -68,20 +67,20 @@ def _plain_step(optimizer: torch.optim.Optimizer) -> None:
     type(optimizer).step(optimizer)
 
 
-# By kernel: what to put in which place so that the plain twin runs. Named as their files of device code.
+# By kernel: what to put in which place so that the plain twin runs. Named as their files in dpot/kernels.
 SWITCHES: dict[str, tuple[Any, str, Any]] = {
-    "adam": (adam, "spread_step", _plain_step),
-    "blur": (smooth_doubling, "has_triton", _no),
+    "adam": (kernels.adam, "spread_step", _plain_step),
+    "blur": (layers.SmoothDoubling, "_takes", _no),
     "conv_pool": (ConvPoolFirst, "_takes", _no),
-    "narrow_conv": (NarrowConv2d, "_takes", _no),
-    "norm_relu": (norm_relu, "_fits", _no),
+    "narrow_conv": (layers.NarrowConv2d, "_takes", _no),
+    "norm_relu": (layers, "_fits", _no),
     "pool_relu": (PooledConv2d, "_takes", _no),
     "sanitise": (sanitise, "_fits", _no),
-    "sinkhorn": (kernels, "fits_sinkhorn", _no),
-    "sinkhorn: costs": (kernels, "ground_cost", solvers.ground_cost),
-    "sinkhorn: potentials": (kernels, "annealed_potentials", solvers.annealed_potentials),
-    "sinkhorn: gradient": (kernels, "envelope_gradient", solvers.envelope_gradient),
-    "sliced": (kernels, "fits_sort", _no),
+    "sinkhorn": (sinkhorn, "fits_kernel", _no),
+    "sinkhorn: costs": (kernels.sinkhorn, "ground_cost", solvers.ground_cost),
+    "sinkhorn: potentials": (kernels.sinkhorn, "annealed_potentials", solvers.annealed_potentials),
+    "sinkhorn: gradient": (kernels.sinkhorn, "envelope_gradient", solvers.envelope_gradient),
+    "sliced": (sliced, "fits_kernel", _no),
 }
 
 
@@ -101,14 +100,14 @@ def without(names: Iterable[str]) -> Iterator[None]:
 
 @contextlib.contextmanager
 def watched() -> Iterator[set[str]]:
-    """The files of device code from which something is launched inside."""
+    """The kernels of which something is launched inside."""
     from triton.runtime.jit import JITFunction
 
     seen: set[str] = set()
     plainly = JITFunction.__getitem__
 
     def noticed(kernel: Any, grid: Any) -> Any:
-        seen.add(kernel.fn.__module__.rpartition("triton_")[2])
+        seen.add(kernel.fn.__module__.rpartition(".")[2])
         return plainly(kernel, grid)
 
     JITFunction.__getitem__ = noticed
@@ -130,7 +129,6 @@ class Training:
     """The step of a training engine."""
 
     def __init__(self, engine: Engine) -> None:
-        engine._before = None  # random numbers are no records: there is nothing to charge
         if engine.device.type == "cuda":
             engine.steps = max(engine.steps, MANY_STEPS)  # several steps a graph, as in every long training
         self.engine, self.device = engine, engine.device

@@ -22,17 +22,15 @@ import math
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any, Literal
 
-import numpy as np
 import torch
 from torch import Tensor, nn
 from torch.func import functional_call, grad, vmap
 
+from dpot import kernels
 from dpot.errors import UsageError
-from dpot.precision import has_triton
 from dpot.ranges import NonNegative, Positive
 
 _INSIDE = 1 - 2.0**-20
-BLOCK = 512  # numbers a program of the kernel works on
 
 
 def _half(norm: Tensor, clip: float) -> Tensor:
@@ -84,43 +82,27 @@ class _Sanitise(torch.autograd.Function):
     def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor | None, ...]:
         (gradient,) = gradients
         noise = gaussian(gradient[: ctx.noised], ctx.std, ctx.generator)
-        sanitised = (clip_and_noise if _fits(gradient) else _clip_and_noise)(gradient, ctx.clip, noise, ctx.per)
-        return sanitised, *(None,) * 5
+        return clip_and_noise(gradient, noise, ctx.clip, ctx.per), *(None,) * 5
 
 
-def _clip_and_noise(gradient: Tensor, clip: float, noise: Tensor, per: str) -> Tensor:
-    """Twin of clip_and_noise in plain torch, for any precision and device."""
+def _fits(gradient: Tensor) -> bool:
+    """Whether the kernel takes it."""
+    return kernels.run_on(gradient) and gradient.dtype == torch.float32
+
+
+def clip_and_noise(gradient: Tensor, noise: Tensor, clip: float, per: str) -> Tensor:
+    """Each row of a gradient clipped (per="row") or all as one block, plus noise.
+
+    Rows beyond those of the noise get none; as a block they are one by themselves.
+    """
+    if _fits(gradient):
+        return kernels.sanitise.clip_and_noise(gradient, noise, clip, per)
     # At least float32: half precision would round a clipped row back above the bound.
     work = gradient.to(torch.promote_types(gradient.dtype, torch.float32))
     parts = work.split([len(noise), len(work) - len(noise)])
     clipped = torch.cat([clip_rows(part, clip) if per == "row" else clip_block(part, clip) for part in parts])
     clipped[: len(noise)].add_(noise)
     return clipped.to(gradient.dtype)
-
-
-def _fits(gradient: Tensor) -> bool:
-    """Whether the kernel takes it."""
-    return gradient.is_cuda and gradient.dtype == torch.float32 and has_triton()
-
-
-def clip_and_noise(gradient: Tensor, clip: Positive, noise: Tensor, per: str) -> Tensor:
-    """clip_rows or clip_block of a float32 gradient, plus noise, in one launch behind that of the rows' norms.
-
-    Rows beyond those of the noise get none; as a block they are one by themselves. The kernel's numbers are of single
-    precision: C is rounded down for it, and √(C·(1 - 2^-20)) has room for that.
-    """
-    from dpot.training.triton_sanitise import clip_and_noise_kernel
-
-    gradient = gradient if gradient[0].is_contiguous() else gradient.contiguous()
-    norms = torch.linalg.vector_norm(gradient.flatten(1), dim=1, dtype=torch.float64)
-    nearest = np.float32(clip)
-    below = float(nearest if float(nearest) <= clip else np.nextafter(nearest, np.float32(0)))
-    out = torch.empty_like(gradient, memory_format=torch.contiguous_format)
-    clip_and_noise_kernel[-(-out.numel() // BLOCK),](
-        gradient, norms, noise, out, len(out), len(noise), out[0].numel(), gradient.stride(0), below,
-        math.sqrt(clip * _INSIDE), PER_ROW=per == "row", BLOCK=BLOCK, ROWS=1 << (len(out) - 1).bit_length(),
-    )  # fmt: skip
-    return out
 
 
 def sanitise_images(
@@ -160,7 +142,7 @@ def sanitise_parameters(
     gradients = [_laid_out_as(p, torch.zeros_like(p) if p.grad is None else p.grad) for p in holders]
     whole = torch.cat([_flat(g) for g in gradients]).unsqueeze(0)
     noise = gaussian(whole, std, generator)
-    (made,) = (clip_and_noise if _fits(whole) else _clip_and_noise)(whole, clip, noise, "row")
+    (made,) = clip_and_noise(whole, noise, clip, "row")
     for parameter, piece in zip(holders, made.split([g.numel() for g in gradients]), strict=True):
         parameter.grad = piece.as_strided(parameter.shape, torch.empty_like(parameter).stride()).to(parameter.dtype)
 

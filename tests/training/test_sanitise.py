@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
-from pathlib import Path
 
 import hypothesis.extra.numpy as arrays
 import numpy as np
@@ -215,7 +213,3 @@ def test_the_private_sum_carries_noise_of_the_stated_size() -> None:
     rows = {"w": torch.zeros(2, 300, 300)}
     noise = private_sum(rows, 1.0, 2.0, generator(5))["w"].flatten().numpy()
     assert scipy.stats.kstest(noise, "norm", args=(0, 2.0)).pvalue > 1e-4
-
-
-def test_the_kernel_agrees_with_its_twin_in_tritons_interpreter(interpreted: Callable[[Path], None]) -> None:
-    interpreted(Path(__file__).with_name("interpreted_sanitise.py"))
