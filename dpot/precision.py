@@ -1,24 +1,13 @@
-"""Which arithmetic: fast where nobody needs the last digits, convolutions by the library that suits the processor.
-
-And whether there are kernels of our own.
-"""
+"""Which arithmetic: fast where nobody needs the last digits, convolutions by the library that suits the processor."""
 
 from __future__ import annotations
 
 import contextlib
-import importlib.util
 import platform
 from collections.abc import Iterator
-from functools import cache
 from typing import Any
 
 import torch
-
-
-@cache
-def has_triton() -> bool:
-    """Whether our kernels can be compiled; they run on CUDA devices alone."""
-    return importlib.util.find_spec("triton") is not None
 
 
 @contextlib.contextmanager

@@ -26,7 +26,15 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from dpot.transport import annealed_temperatures, kernels, sinkhorn_cost, sliced_wasserstein_power, uniform_directions
+from dpot import kernels
+from dpot.transport import (
+    annealed_temperatures,
+    sinkhorn,
+    sinkhorn_cost,
+    sliced,
+    sliced_wasserstein_power,
+    uniform_directions,
+)
 
 Step = Callable[[], Any]
 MNIST_DIAMETER = 73.4  # √(4·784 + 15²·10): images in [-1, 1] joined with 15·onehot
@@ -79,7 +87,7 @@ def sliced_candidates(n: int, d: int, k: int, device: str, ot: ModuleType | None
         "plain torch": gradient_of(lambda x: plain_sliced(x, y, columns), x),
         "bare matmul+sort": bare,
     }
-    if device == "cuda" and n <= kernels.SORT_LIMIT:
+    if device == "cuda" and n <= sliced.KERNEL_LIMIT:
         candidates["ours, no kernels"] = without_kernels(candidates["ours"])
     if ot is not None:
         candidates["POT"] = gradient_of(lambda x: ot.sliced_wasserstein_distance(x, y, projections=columns) ** 2, x)
@@ -91,12 +99,11 @@ def without_kernels(step: Step) -> Step:
     """The same loss by its plain-torch twins, to see what the Triton kernels are worth."""
 
     def twin() -> Any:
-        limits = kernels.SORT_LIMIT, kernels.SINKHORN_LIMIT
-        kernels.SORT_LIMIT = kernels.SINKHORN_LIMIT = 0
+        ours, kernels.run_on = kernels.run_on, lambda x: False
         try:
             return step()
         finally:
-            kernels.SORT_LIMIT, kernels.SINKHORN_LIMIT = limits
+            kernels.run_on = ours
 
     return twin
 
@@ -126,7 +133,7 @@ def sinkhorn_candidates(
     l2 = 1.0 if l1 else 0.5
     cost = mixed_cost(l2, l1)
     candidates: dict[str, Step] = {"ours": gradient_of(lambda x: sinkhorn_cost(x, y, TEMPERATURES, l2=l2, l1=l1), x)}
-    if device == "cuda" and n <= kernels.SINKHORN_LIMIT:
+    if device == "cuda" and n <= sinkhorn.KERNEL_LIMIT:
         candidates["ours, no kernels"] = without_kernels(candidates["ours"])
     if geomloss is not None:
         own = cost if l1 else half_squares

@@ -17,7 +17,7 @@ from typing import get_args
 
 import torch
 import torch.nn.functional as F
-from count_operations import engines, generation_problem
+from count_operations import MNIST, engines, generation_problem
 from torch import Tensor
 from torch.profiler import ProfilerActivity, profile
 
@@ -37,7 +37,7 @@ class Caught(Exception):
     """Carries an engine out of the method that would have run it."""
 
 
-def sketch_engine(number: int, device: torch.device) -> Engine:
+def sketch_engine(number: int, device: torch.device, records: int = MNIST[0]) -> Engine:
     """An engine that the sketch is about to run: 0 is the first fit, 1 its networks, 2 the second fit."""
     plainly, seen = Engine.run, []
 
@@ -48,7 +48,7 @@ def sketch_engine(number: int, device: torch.device) -> Engine:
         return plainly(engine)
 
     Engine.run = run  # type: ignore[method-assign,assignment]
-    problem = generation_problem(SketchDCGAN, device)
+    problem = generation_problem(SketchDCGAN, device, (records, *MNIST[1:]))
     problem.max_steps = FIT_STEPS
     try:
         Sketch().fit(problem)

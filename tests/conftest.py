@@ -10,7 +10,7 @@ import pytest
 import torch
 from hypothesis import settings
 
-from dpot.precision import has_triton
+from dpot.kernels import has_triton
 
 # A change must not fail to land by a chance find in code it did not touch; people's own runs go on searching.
 settings.register_profile("ci", derandomize=True)

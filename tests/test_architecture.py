@@ -12,10 +12,11 @@ PACKAGE = Path(__file__).resolve().parents[1] / "dpot"
 # what a room may import of the others (everybody may use errors, ranges, config and record)
 ALLOWED = {
     "data": set(),
-    "transport": set(),
+    "kernels": set(),
+    "transport": {"kernels"},
     "privacy": set(),
-    "models": set(),
-    "training": set(),
+    "models": {"kernels"},
+    "training": {"kernels"},
     "evaluation": {"models"},  # its classifiers are made of their layers
     "methods": {"transport", "privacy", "models", "training"},
     "reporting": {"privacy"},  # it renders the statements of records

@@ -18,8 +18,7 @@ from torch import Tensor, nn
 
 from dpot.evaluation.lbfgs import minimise
 from dpot.evaluation.stepping import Epochs, Fit, settled
-from dpot.models.conv_pool import ConvPoolFirst
-from dpot.models.pool_relu import ChannelDropout, PooledConv2d
+from dpot.models.pooling import ChannelDropout, ConvPoolFirst, PooledConv2d
 
 Predict = Callable[[Tensor], Tensor]
 

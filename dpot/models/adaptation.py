@@ -12,7 +12,7 @@ import torch
 from torch import Tensor, nn
 
 from dpot.errors import UsageError
-from dpot.models.conv_pool import ConvPoolFirst
+from dpot.models.pooling import ConvPoolFirst
 
 
 class Network(nn.Module):

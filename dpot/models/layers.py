@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
+import itertools
 from typing import Any
 
 import torch
+import torch.nn.functional as F
 from torch import Tensor, nn
 
-from dpot.precision import has_triton
+from dpot import kernels
 
-PIXELS = 64  # that a program of the narrow convolution works on
 FEW_PIXELS = 2**17  # a batch of 160 digits
 
 
@@ -45,7 +46,7 @@ class UpsampledConv2d(nn.Conv2d):
     def __init__(self, inputs: int, outputs: int, kernel: int, size: int) -> None:
         super().__init__(inputs, outputs, kernel, padding=kernel // 2)
         half = kernel // 2
-        padded = nn.functional.pad(bilinear_matrix(size), (0, 0, half, half))
+        padded = F.pad(bilinear_matrix(size), (0, 0, half, half))
         columns = torch.stack([padded[j : j + 2 * size].T for j in range(kernel)])
         self.register_buffer("rows_up", padded, persistent=False)  # (2·size + kernel − 1, size)
         self.register_buffer("columns_up", columns.flatten(1), persistent=False)  # (kernel, size·2·size)
@@ -82,62 +83,18 @@ class NarrowConv2d(nn.Conv2d):
         """(N, inputs, H, W) → (N, outputs, H, W)."""
         kernel, outputs = self.kernel_size[0], self.out_channels
         if self.bias is not None and self._takes(x):
-            return narrow_conv(x, self.weight, self.bias)
+            return kernels.narrow_conv.narrow_conv(x, self.weight, self.bias)
         taps = self.weight.permute(1, 0, 2, 3).reshape(x.shape[1], -1)
         count = taps.shape[1]
         if x.dtype == torch.bfloat16:
-            taps = nn.functional.pad(taps, (0, -count % 8))
+            taps = F.pad(taps, (0, -count % 8))
         products = (x.permute(0, 2, 3, 1) @ taps)[..., :count].unflatten(3, (outputs, kernel, kernel))
         out: Tensor = _AddTaps.apply(products)
         return out if self.bias is None else out + self.bias[:, None, None]
 
     def _takes(self, x: Tensor) -> bool:
         last = x.is_contiguous(memory_format=torch.channels_last)
-        return x.is_cuda and has_triton() and last and x.numel() // x.shape[1] <= FEW_PIXELS
-
-
-def narrow_conv(x: Tensor, weight: Tensor, bias: Tensor) -> Tensor:
-    """The same by our kernels, in single precision whatever the precision of x, which lies channels last."""
-    result: Tensor = _NarrowConv.apply(x, weight, bias)
-    return result
-
-
-class _NarrowConv(torch.autograd.Function):
-    @staticmethod
-    def forward(ctx: Any, x: Tensor, weight: Tensor, bias: Tensor) -> Tensor:
-        from dpot.models.triton_narrow_conv import narrow_conv_kernel
-
-        weight = weight.contiguous(memory_format=torch.channels_last)
-        count, channels, height, width = x.shape
-        outputs, _, kernel, _ = weight.shape
-        sizes = {"HEIGHT": height, "WIDTH": width, "CHANNELS": channels, "OUT": outputs, "KERNEL": kernel}
-        ctx.sizes = sizes | {"BLOCK": PIXELS, "BLOCK_C": _power_of_two(channels), "num_warps": 8}
-        ctx.pixels = count * height * width
-        y = torch.empty(count, outputs, height, width, device=x.device)
-        narrow_conv_kernel[-(-ctx.pixels // PIXELS),](x, weight, bias, y, ctx.pixels, **ctx.sizes)
-        ctx.save_for_backward(x, weight)
-        return y
-
-    @staticmethod
-    def backward(ctx: Any, *slopes: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-        from dpot.models.triton_narrow_conv import narrow_conv_slope_kernel
-
-        x, weight = ctx.saved_tensors
-        outputs, channels, kernel, _ = weight.shape
-        programs = -(-ctx.pixels // PIXELS)
-        found = torch.empty_like(x)
-        partial = torch.empty(programs, weight.numel() + outputs, device=x.device)
-        narrow_conv_slope_kernel[programs,](
-            x, weight, slopes[0].contiguous(), found, partial, ctx.pixels, TAPS=_power_of_two(outputs * kernel**2),
-            PRECISION="tf32" if torch.backends.cuda.matmul.allow_tf32 else "ieee", **ctx.sizes,
-        )  # fmt: skip
-        of_weight, of_bias = partial.sum(0).split([weight.numel(), outputs])
-        return found, of_weight.view(outputs, kernel, kernel, channels).permute(0, 3, 1, 2), of_bias
-
-
-def _power_of_two(size: int) -> int:
-    """That holds so many, and not less than products of tiles need."""
-    return max(16, 1 << (size - 1).bit_length())
+        return kernels.run_on(x) and last and x.numel() // x.shape[1] <= FEW_PIXELS
 
 
 class _AddTaps(torch.autograd.Function):
@@ -150,7 +107,7 @@ class _AddTaps(torch.autograd.Function):
     def forward(ctx: Any, products: Tensor) -> Tensor:
         count, height, width, outputs, kernel, _ = products.shape
         ctx.kernel, half = kernel, kernel // 2
-        padded = nn.functional.pad(products, (0, 0, 0, 0, 0, 0, half, half, half, half))
+        padded = F.pad(products, (0, 0, 0, 0, 0, 0, half, half, half, half))
         n, h, w, o, i, j = padded.stride()
         shape = (count, outputs, height, width, kernel, kernel)
         return padded.as_strided(shape, (n, o, h, w, h + i, w + j)).sum((4, 5))
@@ -158,6 +115,70 @@ class _AddTaps(torch.autograd.Function):
     @staticmethod
     def backward(ctx: Any, *slopes: Tensor) -> Tensor:
         kernel, half = ctx.kernel, ctx.kernel // 2
-        padded = nn.functional.pad(slopes[0], (half, half, half, half))
+        padded = F.pad(slopes[0], (half, half, half, half))
         windows = padded.unfold(2, kernel, 1).unfold(3, kernel, 1)  # [n,o,h,w,a,b] = slope[h + a − r, w + b − r]
         return windows.flip(4, 5).permute(0, 2, 3, 1, 4, 5).contiguous()
+
+
+class SmoothDoubling(nn.Module):
+    """A 3×3 convolution of twice the size: zeros between the pixels, the convolution, a blur by (1, 3, 3, 1) each way.
+
+    The blur takes out what repeats with every second pixel. A transposed convolution has weights of its own for even
+    and odd pixels, and a sketch of smooth directions does not see what it does with them. On a GPU the blur is a kernel
+    of its own; elsewhere blur and convolution are one kernel of 6×6, four times the products in one pass.
+    """
+
+    spread: Tensor
+
+    def __init__(self, inputs: int, outputs: int, bias: bool = False) -> None:
+        super().__init__()
+        self.bias = nn.Parameter(torch.zeros(outputs)) if bias else None
+        self.weight = nn.Parameter(torch.empty(inputs, outputs, 3, 3))
+        nn.init.kaiming_uniform_(self.weight, a=5**0.5)  # as torch's own convolutions
+        line = torch.zeros(3, 6)
+        for i in range(3):
+            line[i, i : i + 4] = torch.tensor([1.0, 3.0, 3.0, 1.0]) / 4
+        self.register_buffer("spread", torch.einsum("ai,bj->abij", line, line).reshape(9, 36), persistent=False)
+
+    def forward(self, x: Tensor) -> Tensor:
+        """(N, C, H, W) → (N, C', 2H, 2W)."""
+        if self._takes(x):
+            doubled = kernels.blur.blur(F.conv_transpose2d(x, self.weight, stride=2))
+            return doubled if self.bias is None else doubled + self.bias[:, None, None]
+        kernel = (self.weight.flatten(2) @ self.spread).unflatten(2, (6, 6))
+        return F.conv_transpose2d(x, kernel, self.bias, stride=2, padding=2)
+
+    def _takes(self, x: Tensor) -> bool:
+        return kernels.run_on(x)
+
+
+class Normed(nn.Sequential):
+    """A Sequential whose ReLUs all stand right behind batch norms."""
+
+    def forward(self, x: Tensor) -> Tensor:
+        """Of images (N, C, H, W)."""
+        for layer, behind in itertools.pairwise([*self, None]):
+            if isinstance(layer, nn.BatchNorm2d):
+                x, _ = norm_relu(x, layer, behind.negative_slope if isinstance(behind, nn.LeakyReLU) else 0.0)
+            elif not isinstance(layer, nn.ReLU | nn.LeakyReLU):
+                x = layer(x)
+        return x
+
+
+def norm_relu(x: Tensor, norm: nn.BatchNorm2d, leak: float = 0.0) -> tuple[Tensor, Tensor]:
+    """ReLU(norm(x)), and x itself: who uses that one too has the two gradients added up on the way.
+
+    leak: the slope below zero.
+    """
+    if not (_fits(x) and _learns(norm)):
+        return F.leaky_relu(norm(x), leak), x
+    return kernels.norm_relu.fused(x, norm, leak)
+
+
+def _fits(x: Tensor) -> bool:
+    return kernels.run_on(x) and x.is_contiguous(memory_format=torch.channels_last)
+
+
+def _learns(norm: nn.BatchNorm2d) -> bool:
+    """By the batch's statistics, and moves its running ones: not in evaluation, nor where samples leave them alone."""
+    return norm.training and norm.track_running_stats and norm.momentum is not None and norm.affine

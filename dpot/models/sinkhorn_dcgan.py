@@ -7,8 +7,7 @@ from torch import Tensor, nn
 
 from dpot.errors import UsageError
 from dpot.models.generator import Generator
-from dpot.models.layers import NarrowConv2d
-from dpot.models.norm_relu import Normed
+from dpot.models.layers import NarrowConv2d, Normed
 from dpot.ranges import Count
 
 

@@ -8,9 +8,7 @@ import torch
 from torch import Tensor, nn
 
 from dpot.models.generator import Generator, one_hot
-from dpot.models.layers import NarrowConv2d
-from dpot.models.norm_relu import Normed, norm_relu
-from dpot.models.smooth_doubling import SmoothDoubling
+from dpot.models.layers import NarrowConv2d, Normed, SmoothDoubling, norm_relu
 from dpot.ranges import Count, NonNegativeInt
 
 WIDTH_ON_GPU, WIDTH_ON_CPU = 128, 16  # the wide one takes hours on a CPU

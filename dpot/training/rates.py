@@ -13,7 +13,7 @@ import torch
 from torch import Tensor
 from torch.optim import SGD, Adadelta, Adam, Adamax, AdamW, Optimizer, RAdam, RMSprop
 
-from dpot.training.adam import spread
+from dpot import kernels
 from dpot.training.schedules import Constant, Schedule
 
 # Optimizers whose state begins at zero. A captured step reads state tensors that must exist before the
@@ -67,7 +67,8 @@ class LearningRates:
                 if "fused" in group:
                     # One launch where the others take a dozen, and the only SGD that reads its rate from the device.
                     group["fused"], group["foreach"] = True, False
-                spread(optimizer)
+                if kernels.has_triton():
+                    kernels.adam.spread(optimizer)
                 rate = self._on_device.setdefault((name, i), torch.empty((), device=self._device))
                 group["lr"] = rate.fill_(base)
 

@@ -31,7 +31,6 @@ import torch
 from torch import Tensor
 
 from dpot.errors import UsageError
-from dpot.precision import has_triton
 from dpot.ranges import Count, Probability
 
 FAILURE = 2.0**-64
@@ -65,11 +64,6 @@ def draws_needed(batch: int, population: int) -> int | None:
     return int(m[enough[0]]) if len(enough) else None
 
 
-def _fused(device: torch.device) -> bool:
-    """Whether the draws of this device go through the Triton kernel."""
-    return device.type == "cuda" and has_triton()
-
-
 class _Distinct:
     """Uniform ordered samples of `batch` without replacement from each of several ranges: start + 0..population-1."""
 
@@ -88,8 +82,7 @@ class _Distinct:
         """Indices of shape (groups, batch)."""
         if self.draws is None:
             return self._by_sorting()
-        bits = self._random(self.draws)
-        return self.first_distinct_fused(bits) if _fused(self.device) else self.first_distinct(bits)
+        return self.first_distinct(self._random(self.draws))
 
     def _random(self, count: int) -> Tensor:
         """Uniform integers in 0..2^63-1."""
@@ -105,19 +98,6 @@ class _Distinct:
         slot = torch.where(repeats, self.batch, slot.clamp_(max=self.batch))
         chosen = drawn[:, :1].repeat(1, self.batch + 1)  # what a slot holds if there are too few distinct
         return chosen.scatter_(1, slot, drawn)[:, : self.batch]
-
-    def first_distinct_fused(self, bits: Tensor) -> Tensor:
-        """The same in one launch."""
-        from dpot.training.triton_samplers import first_distinct_kernel
-
-        chosen = torch.empty(self.groups, self.batch, dtype=torch.int64, device=self.device)
-        draws = bits.shape[1]
-        block = max(16, 1 << (draws - 1).bit_length())
-        first_distinct_kernel[self.groups,](
-            bits, self.populations, self.starts, chosen, draws, self.batch,
-            BLOCK=block, TILE=16, num_warps=max(1, min(8, block // 64)),
-        )  # fmt: skip
-        return chosen
 
     def _by_sorting(self) -> Tensor:
         # Two 63-bit keys, the second breaking the ties of the first: a tie of both has P < N²/2^127.

@@ -23,17 +23,15 @@ from collections.abc import Callable, Iterable, Mapping
 from functools import partial
 from typing import Any, Literal, Protocol
 
-import numpy as np
 import torch
 from torch import Tensor, nn
 from torch.func import functional_call, grad, vmap
 
+from dpot import kernels
 from dpot.errors import UsageError
-from dpot.precision import has_triton
 from dpot.ranges import Positive
 
 _INSIDE = 1 - 2.0**-20
-BLOCK = 512  # numbers a program of the kernel works on
 
 
 def _half(norm: Tensor, clip: float) -> Tensor:
@@ -76,7 +74,7 @@ class _Sanitise(torch.autograd.Function):
 
     @staticmethod
     def forward(ctx: Any, images: Tensor, clip: float, noising: Noising, per: str, noised: int | None) -> Tensor:
-        ctx.by, ctx.noising, ctx.noised = partial(_sanitised, clip=clip, per=per), noising, noised
+        ctx.by, ctx.noising, ctx.noised = partial(clip_and_noise, clip=clip, per=per), noising, noised
         return images.view_as(images)
 
     @staticmethod
@@ -85,43 +83,24 @@ class _Sanitise(torch.autograd.Function):
         return ctx.noising(gradient, by=ctx.by, rows=ctx.noised), *(None,) * 4
 
 
-def _sanitised(gradient: Tensor, noise: Tensor, clip: float, per: str) -> Tensor:
-    return (clip_and_noise if _fits(gradient) else _clip_and_noise)(gradient, clip, noise, per)
+def _fits(gradient: Tensor) -> bool:
+    """Whether the kernel takes it."""
+    return kernels.run_on(gradient) and gradient.dtype == torch.float32
 
 
-def _clip_and_noise(gradient: Tensor, clip: float, noise: Tensor, per: str) -> Tensor:
-    """Twin of clip_and_noise in plain torch, for any precision and device."""
+def clip_and_noise(gradient: Tensor, noise: Tensor, clip: float, per: str) -> Tensor:
+    """Each row of a gradient clipped (per="row") or all as one block, plus noise.
+
+    Rows beyond those of the noise get none; as a block they are one by themselves.
+    """
+    if _fits(gradient):
+        return kernels.sanitise.clip_and_noise(gradient, noise, clip, per)
     # At least float32: half precision would round a clipped row back above the bound.
     work = gradient.to(torch.promote_types(gradient.dtype, torch.float32))
     parts = work.split([len(noise), len(work) - len(noise)])
     clipped = torch.cat([clip_rows(part, clip) if per == "row" else clip_block(part, clip) for part in parts])
     clipped[: len(noise)].add_(noise)
     return clipped.to(gradient.dtype)
-
-
-def _fits(gradient: Tensor) -> bool:
-    """Whether the kernel takes it."""
-    return gradient.is_cuda and gradient.dtype == torch.float32 and has_triton()
-
-
-def clip_and_noise(gradient: Tensor, clip: Positive, noise: Tensor, per: str) -> Tensor:
-    """clip_rows or clip_block of a float32 gradient, plus noise, in one launch behind that of the rows' norms.
-
-    Rows beyond those of the noise get none; as a block they are one by themselves. The kernel's numbers are of single
-    precision: C is rounded down for it, and √(C·(1 - 2^-20)) has room for that.
-    """
-    from dpot.training.triton_sanitise import clip_and_noise_kernel
-
-    gradient = gradient if gradient[0].is_contiguous() else gradient.contiguous()
-    norms = torch.linalg.vector_norm(gradient.flatten(1), dim=1, dtype=torch.float64)
-    nearest = np.float32(clip)
-    below = float(nearest if float(nearest) <= clip else np.nextafter(nearest, np.float32(0)))
-    out = torch.empty_like(gradient, memory_format=torch.contiguous_format)
-    clip_and_noise_kernel[-(-out.numel() // BLOCK),](
-        gradient, norms, noise, out, len(out), len(noise), out[0].numel(), gradient.stride(0), below,
-        math.sqrt(clip * _INSIDE), PER_ROW=per == "row", BLOCK=BLOCK, ROWS=1 << (len(out) - 1).bit_length(),
-    )  # fmt: skip
-    return out
 
 
 def sanitise_images(
@@ -155,7 +134,7 @@ def sanitise_parameters(parameters: Iterable[nn.Parameter], clip: Positive, nois
     # each as its weights lie in memory: neither here nor where Adam reads them is anything moved about
     gradients = [_laid_out_as(p, torch.zeros_like(p) if p.grad is None else p.grad) for p in holders]
     whole = torch.cat([_flat(g) for g in gradients]).unsqueeze(0)
-    (made,) = noising(whole, by=partial(_sanitised, clip=clip, per="row"))
+    (made,) = noising(whole, by=partial(clip_and_noise, clip=clip, per="row"))
     for parameter, piece in zip(holders, made.split([g.numel() for g in gradients]), strict=True):
         parameter.grad = piece.as_strided(parameter.shape, torch.empty_like(parameter).stride()).to(parameter.dtype)
 

@@ -3,7 +3,7 @@
 | loss | where |
 |---|---|
 | sliced Wasserstein, Gaussian-smoothed (DP-SWD), max-sliced, projected | sliced.py, on directions.py |
-| Sinkhorn cost and divergences (DP-Sinkhorn) | sinkhorn.py, solved by solvers.py or on a GPU by kernels.py |
+| Sinkhorn cost and divergences (DP-Sinkhorn) | sinkhorn.py, solved by solvers.py or on a GPU by kernels/sinkhorn.py |
 | MMD by random Fourier features (DP-MERF) | mmd.py |
 | exact transport and interpolating measures (FedWad, TriangleWad) | exact.py, geodesic.py |
 | labelled data as points (OTDD) | otdd.py |

@@ -25,8 +25,9 @@ import torch
 from torch import Tensor
 from torch.autograd.function import once_differentiable
 
+from dpot import kernels
 from dpot.errors import UsageError
-from dpot.transport import kernels, solvers
+from dpot.transport import solvers
 from dpot.transport.checks import check_pair, normalised_weights
 
 
@@ -44,6 +45,7 @@ class Converged:
 
 
 Schedule = Sequence[float] | Converged
+KERNEL_LIMIT = 256  # points a side; above, large matrix operations fill a GPU by themselves
 
 
 def annealed_temperatures(diameter: float, blur: float, power: float = 1.0, scaling: float = 0.5) -> tuple[float, ...]:
@@ -177,9 +179,14 @@ def _combine(terms: Sequence[tuple[Tensor, Tensor, float]], schedule: Schedule, 
     if len({(x.shape, y.shape) for x, y, _ in terms}) == 1 and not isinstance(schedule, Converged):
         x = torch.stack([x for x, _, _ in terms])
         y = torch.stack([y for _, y, _ in terms])
-        coefficients = solvers.device_constants(tuple(c for _, _, c in terms), x.device, x.dtype)
+        coefficients = kernels.device_constants(tuple(c for _, _, c in terms), x.device, x.dtype)
         return sinkhorn_cost(x, y, schedule, l2, l1) @ coefficients
     return torch.stack([c * sinkhorn_cost(x, y, schedule, l2, l1) for x, y, c in terms]).sum()
+
+
+def fits_kernel(x: Tensor, y: Tensor) -> bool:
+    """Whether the fused Sinkhorn takes these clouds (B, n, d), (B, m, d)."""
+    return kernels.run_on(x) and x.dtype == torch.float32 and max(x.shape[-2], y.shape[-2]) <= KERNEL_LIMIT
 
 
 class _EnvelopeCost(torch.autograd.Function):
@@ -197,24 +204,24 @@ class _EnvelopeCost(torch.autograd.Function):
         l1: float,
         itself: bool,
     ) -> Tensor:
-        fused = kernels.fits_sinkhorn(x, y) and not isinstance(schedule, Converged)
-        cost = (kernels if fused else solvers).ground_cost(x, y, l2, l1)
+        ways = kernels.sinkhorn if fits_kernel(x, y) and not isinstance(schedule, Converged) else solvers
+        cost = ways.ground_cost(x, y, l2, l1)
         if isinstance(schedule, Converged):
             solution = _converge(cost, schedule, log_a, log_b, itself)
             epsilon = schedule.epsilon
         else:
-            solution = (kernels if fused else solvers).annealed_potentials(cost, schedule, log_a, log_b)
+            solution = ways.annealed_potentials(cost, schedule, log_a, log_b)
             epsilon = schedule[-1]
         value, *potentials = solution
         ctx.save_for_backward(x, y, log_a, log_b, cost, *potentials)
-        ctx.fused, ctx.constants = fused, (epsilon, l2, l1)
+        ctx.ways, ctx.constants = ways, (epsilon, l2, l1)
         return value
 
     @staticmethod
     @once_differentiable
     def backward(ctx: Any, slope: Tensor) -> tuple[Tensor | None, ...]:
         x, y, log_a, log_b, cost, f_before, g_before, f, g = ctx.saved_tensors
-        gradient = (kernels if ctx.fused else solvers).envelope_gradient
+        gradient = ctx.ways.envelope_gradient
         grad_x = grad_y = None
         if ctx.needs_input_grad[0]:
             grad_x = gradient(x, y, cost, f, g_before, *ctx.constants, log_a, log_b, slope)
@@ -241,7 +248,7 @@ class _PaddedDebiased(torch.autograd.Function):
         x = points[:count].expand(2, count, -1)
         right = [real, points[-count:]] if padding is None else [real, points[-count:], padding]
         y = torch.cat(right).view(2, len(real), -1)
-        ways = kernels if kernels.fits_sinkhorn(x, y) else solvers
+        ways = kernels.sinkhorn if fits_kernel(x, y) else solvers
         cost = ways.ground_cost(x, y, l2, l1)
         log_a, log_b = log_weights or (None, None)
         value, *potentials = ways.annealed_potentials(cost, schedule, log_a, log_b)
@@ -271,7 +278,7 @@ class _PaddedDebiased(torch.autograd.Function):
 
 
 def _twice_less_once(like: Tensor) -> Tensor:
-    return solvers.device_constants((2.0, -1.0), like.device, like.dtype)
+    return kernels.device_constants((2.0, -1.0), like.device, like.dtype)
 
 
 def _converge(

@@ -9,7 +9,7 @@ contiguous memory: a sort along the first axis of an (n, k) matrix first transpo
 
 Equal sizes without weights take one product, one sort per side and one difference; value and gradient come out of
 the same pass and a side that needs no gradient gets none. On a GPU rows of up to 512 points are sorted, compared and
-scattered back in a single kernel (kernels.py).
+scattered back in a single kernel (kernels/sliced.py).
 """
 
 from __future__ import annotations
@@ -21,9 +21,11 @@ import torch
 from torch import Tensor
 from torch.autograd.function import once_differentiable
 
+from dpot import kernels
 from dpot.errors import UsageError
-from dpot.transport import kernels
 from dpot.transport.checks import check_order, check_pair, normalised_weights
+
+KERNEL_LIMIT = 512  # points a row; a bitonic network needs log² n rounds, and at 1000 a radix sort wins on an H200
 
 
 def project(x: Tensor, directions: Tensor) -> Tensor:
@@ -188,16 +190,19 @@ def _root(power: Tensor, q: float) -> Tensor:
     return torch.where(positive, torch.where(positive, power, 1.0) ** (1 / q), 0.0)
 
 
+def fits_kernel(x: Tensor, y: Tensor) -> bool:
+    """Whether the fused sort takes these rows (..., n)."""
+    return kernels.run_on(x) and x.dtype == torch.float32 and x.shape == y.shape and x.shape[-1] <= KERNEL_LIMIT
+
+
 class _EqualSizes(torch.autograd.Function):
     """Rows of n against rows of n: value and both gradients in one pass, nothing kept but the gradients."""
 
     @staticmethod
     def forward(ctx: Any, x: Tensor, y: Tensor, q: float) -> Tensor:
         needs_x, needs_y = ctx.needs_input_grad[:2]
-        if kernels.fits_sort(x, y):
-            value, grad_x, grad_y = kernels.sorted_difference(x, y, q, needs_x, needs_y)
-        else:
-            value, grad_x, grad_y = sorted_difference(x, y, q, needs_x, needs_y)
+        way = kernels.sliced.sorted_difference if fits_kernel(x, y) else sorted_difference
+        value, grad_x, grad_y = way(x, y, q, needs_x, needs_y)
         ctx.save_for_backward(grad_x, grad_y)
         return value
 
@@ -216,7 +221,7 @@ class _EqualSizes(torch.autograd.Function):
 def sorted_difference(
     x: Tensor, y: Tensor, q: float, needs_x: bool, needs_y: bool
 ) -> tuple[Tensor, Tensor | None, Tensor | None]:
-    """Plain-torch twin of kernels.sorted_difference: W_q^q per row, and its gradients where they are asked for."""
+    """W_q^q per row in plain torch, and its gradients where they are asked for."""
     n = x.shape[-1]
     sorted_x, order_x = _sorted(x, needs_x)
     sorted_y, order_y = _sorted(y, needs_y)

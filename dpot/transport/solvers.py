@@ -1,6 +1,6 @@
 """The three steps of a Sinkhorn loss in plain torch: ground cost, dual potentials, envelope gradient.
 
-These are the twins of the Triton kernels in kernels.py, with the same signatures: the default on the CPU, in double
+These are the twins of the launches in kernels/sinkhorn.py, with the same signatures: the default on the CPU, in double
 precision and for more than 256 points. None builds the n×m×d tensor of differences. All take batches: points (B, n, d),
 costs (B, n, m), potentials (B, n).
 """
@@ -14,17 +14,6 @@ from typing import NamedTuple
 
 import torch
 from torch import Tensor
-
-from dpot.errors import UsageError
-
-
-@lru_cache(maxsize=128)
-def device_constants(values: tuple[float, ...], device: torch.device, dtype: torch.dtype) -> Tensor:
-    """A few numbers as a tensor, copied to the device once: a captured CUDA graph may not copy from the host."""
-    if device.type == "cuda" and torch.cuda.is_current_stream_capturing():
-        raise UsageError("run the loss once before capturing it in a CUDA graph, so that its constants are in place")
-    with torch.inference_mode(False):  # a cached inference tensor could not take part in a later backward pass
-        return torch.tensor(values, dtype=dtype, device=device)
 
 
 @lru_cache(maxsize=32)

@@ -14,8 +14,7 @@ from dpot.evaluation import classifiers
 from dpot.evaluation.downstream import Downstream, dp_sinkhorn_network
 from dpot.evaluation.fid import FrechetInception, RunningStatistics, frechet_distance
 from dpot.evaluation.stepping import side_by_side
-from dpot.models.conv_pool import ConvPoolFirst
-from dpot.models.pool_relu import ChannelDropout, PooledConv2d
+from dpot.models.pooling import ChannelDropout, ConvPoolFirst, PooledConv2d
 
 
 def random_gaussian(seed, size=6):

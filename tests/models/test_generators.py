@@ -8,14 +8,12 @@ import torch.nn.functional as F
 from torch import nn
 
 from dpot.models.generator import one_hot, synthesize
-from dpot.models.layers import NarrowConv2d, UpsampledConv2d
+from dpot.models.layers import NarrowConv2d, Normed, SmoothDoubling, UpsampledConv2d, _learns, norm_relu
 from dpot.models.linear import Linear
 from dpot.models.merf_conv import MerfConv
-from dpot.models.norm_relu import Normed, _learns, norm_relu
 from dpot.models.sinkhorn_biggan import SinkhornBigGAN, doubled, doubled_and_convolved
 from dpot.models.sinkhorn_dcgan import SinkhornDCGAN
 from dpot.models.sketch_dcgan import SketchDCGAN
-from dpot.models.smooth_doubling import SmoothDoubling
 
 MODELS = [
     (MerfConv, 10, (1, 28, 28), 167_161),

@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable
 from itertools import combinations
-from pathlib import Path
 
 import numpy as np
 import pytest
@@ -14,7 +12,7 @@ import torch
 
 from dpot.errors import UsageError
 from dpot.training import FixedSize, FullBatch, Poisson, Sampler, ShuffledEpochs, Stratified
-from dpot.training.samplers import FAILURE, draws_needed
+from dpot.training.samplers import FAILURE, _Distinct, draws_needed
 
 SMALLEST_P = 1e-4  # of a true sampler's runs, one in ten thousand would fail; the seeds are fixed
 
@@ -203,5 +201,8 @@ def test_a_period_of_shuffled_batches_ends_without_a_new_order() -> None:
         sampler.draw()
 
 
-def test_the_kernel_agrees_with_its_twin_in_tritons_interpreter(interpreted: Callable[[Path], None]) -> None:
-    interpreted(Path(__file__).with_name("interpreted_samplers.py"))
+def test_too_few_distinct_values_leave_the_first_one_in_the_free_slots() -> None:
+    distinct = _Distinct([50, 50], 6, generator(), [0, 50])
+    bits = torch.tensor([[3, 53, 4, 4, 3, 103, 5, 3], [1, 1, 1, 1, 1, 1, 1, 1]])
+    expected = torch.tensor([[3, 4, 5, 3, 3, 3], [51, 51, 51, 51, 51, 51]])
+    assert torch.equal(distinct.first_distinct(bits), expected)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 import sys
-from collections.abc import Callable
 from pathlib import Path
 
 import hypothesis.extra.numpy as arrays
@@ -209,7 +208,3 @@ def test_adding_a_record_moves_the_sum_by_at_most_the_clip(seed: int, clip: floa
         assert moved <= clip * (1 + 1e-12)
         if left_out == 5:
             assert moved == 0.0
-
-
-def test_the_kernel_agrees_with_its_twin_in_tritons_interpreter(interpreted: Callable[[Path], None]) -> None:
-    interpreted(Path(__file__).with_name("interpreted_sanitise.py"))

@@ -15,17 +15,14 @@ from dpot.transport import (
     fourier_frequencies,
     gaussian_smoothed_sliced_wasserstein_power,
     joint_points,
-    kernels,
     localised_directions,
     mean_embedding,
     semi_debiased_sinkhorn,
     sinkhorn_cost,
     sinkhorn_divergence,
-    sliced,
     sliced_wasserstein,
     sliced_wasserstein_power,
     smoothed_directions,
-    solvers,
     squared_mmd,
     uniform_directions,
 )
@@ -68,50 +65,6 @@ def compare(loss, *clouds, value_tolerance=1e-5, gradient_tolerance=1e-4):
 def on(x, tensor):
     """A constant of the loss on the device and in the type of x."""
     return tensor.to(x.device, x.dtype)
-
-
-# kernels and their twins, on the device
-
-
-def random_shapes(count):
-    source = torch.Generator().manual_seed(4)
-    draw = lambda high: int(torch.randint(1, high + 1, (1,), generator=source))  # noqa: E731
-    return [(1, 50, 50, 794), (2, 200, 200, 794), (1, 256, 256, 33)] + [
-        (draw(4), draw(256), draw(256), draw(900)) for _ in range(count)
-    ]
-
-
-@pytest.mark.parametrize(("batch", "n", "m", "d"), random_shapes(12))
-@pytest.mark.parametrize("weighted", [False, True])
-def test_sinkhorn_kernels_agree_with_their_twins(batch, n, m, d, weighted):
-    torch.manual_seed(n + m)
-    x, y, slope = torch.rand(batch, n, d) * 2 - 1, torch.rand(batch, m, d) * 2 - 1, torch.randn(batch)
-    log_a, log_b = ((torch.rand(batch, size) + 0.1).log_softmax(-1) if weighted else None for size in (n, m))
-    to = lambda t, *where: None if t is None else t.to(*where)  # noqa: E731
-    cuda = [to(t, "cuda") for t in (x, y, log_a, log_b, slope)]
-    cpu = [to(t, torch.float64) for t in (x, y, log_a, log_b, slope)]
-    temperatures = annealed_temperatures(2 * d**0.5, 0.5)
-    results = []
-    for module, (a, b, first, second, scale) in ((kernels, cuda), (solvers, cpu)):
-        cost = module.ground_cost(a, b, 1.0, 1.0)
-        solution = module.annealed_potentials(cost, temperatures, first, second)
-        constants = (temperatures[-1], 1.0, 1.0)
-        to_x = module.envelope_gradient(a, b, cost, solution.f, solution.g_before, *constants, first, second, scale)
-        to_y = module.envelope_gradient(b, a, cost.mT, solution.g, solution.f_before, *constants, second, first, scale)
-        results.append((cost, *solution, to_x, to_y))
-    tolerances = [1e-5] * 6 + [3e-4] * 2
-    for mine, other, tolerance in zip(*results, tolerances, strict=True):
-        assert error(mine, other) < tolerance
-
-
-@pytest.mark.parametrize("n", [1, 2, 10, 100, 128, 500, 1000, 1024])
-@pytest.mark.parametrize("q", [1.0, 1.5, 2.0, 3.0])
-def test_sorting_kernel_agrees_with_its_twin(n, q):
-    torch.manual_seed(n)
-    x, y = torch.randn(37, n), torch.randn(37, n) * 2
-    ours = kernels.sorted_difference(x.cuda(), y.cuda(), q, True, True)
-    for mine, other in zip(ours, sliced.sorted_difference(x.double(), y.double(), q, True, True), strict=True):
-        assert error(mine, other) < 1e-5
 
 
 # losses

@@ -12,14 +12,14 @@ from torch import Tensor
 
 from dpot.methods.generate.base import Problem
 from dpot.methods.generate.dp_sinkhorn import DPSinkhorn
-from dpot.models import norm_relu
+from dpot.models import layers
 from dpot.models.layers import NarrowConv2d
 from dpot.models.sinkhorn_dcgan import SinkhornDCGAN
 from dpot.privacy.budget import Budget
 from dpot.privacy.ledger import Ledger
 from dpot.privacy.noise import NoiseSource
-from dpot.training import samplers, sanitise
-from dpot.transport import kernels
+from dpot.training import sanitise
+from dpot.transport import sinkhorn
 
 STEPS = 3
 
@@ -54,12 +54,11 @@ def test_steps_by_kernels_are_the_steps_without_them(monkeypatch: pytest.MonkeyP
     def always(name: str) -> object:
         return lambda *_: launched.append(name) or True
 
-    monkeypatch.setattr(kernels, "fits_sinkhorn", always("sinkhorn"))
+    monkeypatch.setattr(sinkhorn, "fits_kernel", always("sinkhorn"))
     monkeypatch.setattr(NarrowConv2d, "_takes", always("convolution"))
-    monkeypatch.setattr(norm_relu, "_fits", always("norms"))
+    monkeypatch.setattr(layers, "_fits", always("norms"))
     monkeypatch.setattr(sanitise, "_fits", always("sanitiser"))
-    monkeypatch.setattr(samplers, "_fused", always("sampler"))
     ours = trained()
-    assert set(launched) == {"sinkhorn", "convolution", "norms", "sanitiser", "sampler"}
+    assert set(launched) == {"sinkhorn", "convolution", "norms", "sanitiser"}
     for name, value in plain.items():
         torch.testing.assert_close(ours[name], value, rtol=2e-3, atol=2e-4, msg=lambda text, n=name: f"{n}: {text}")

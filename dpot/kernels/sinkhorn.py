@@ -1,10 +1,10 @@
-"""Device code of the fused Sinkhorn loss for small problems, in Triton. Launched by kernels.py, never imported before.
+"""The Sinkhorn loss of small problems: costs, all annealed steps and the envelope gradient, a launch each.
 
 One program solves one problem: all annealed iterations happen inside a single launch. Up to 64×128 the cost matrix
 stays in registers; up to 256×256 it is read row tile by row tile from the cache. Softmins subtract the smallest entry
 before the division by ε, f = min_j z_j - ε log Σ_j exp((min z - z_j)/ε) with z_j = C_ij - g_j - ε log b_j, which keeps
 the digits that C/ε would lose in single precision. Padding carries the log weight -1e30: finite, so that no inf - inf
-can arise, and heavy enough that its exponential is zero.
+can arise, and heavy enough that its exponential is zero. Signatures are those of the twins in transport/solvers.py.
 """
 
 # mypy: disable-error-code="no-untyped-def"
@@ -12,8 +12,99 @@ can arise, and heavy enough that its exponential is zero.
 
 from __future__ import annotations
 
+import math
+from collections.abc import Sequence
+
+import torch
 import triton
 import triton.language as tl
+from torch import Tensor
+
+from dpot.kernels import device_constants
+
+TILE = 8192  # entries of the cost matrix that 16 warps hold in registers (compiled for sm_90: 126 of 128, no spill)
+ENTRIES = 512  # of them, that a warp holds
+POINTS = {"BLOCK_I": 8, "BLOCK_J": 16, "BLOCK_D": 64, "num_warps": 4}  # of a tile of costs, and of gradients
+
+
+def ground_cost(x: Tensor, y: Tensor, l2: float, l1: float) -> Tensor:
+    """C_ij = l2·‖x_i - y_j‖² + l1·‖x_i - y_j‖₁ by differences, without the n×m×d tensor."""
+    x, y = _rows_contiguous(x), _rows_contiguous(y)
+    (batch, n, d), m = x.shape, y.shape[1]
+    cost = x.new_empty(batch, n, m)
+    ground_cost_kernel[_tiles(n, POINTS["BLOCK_I"]), _tiles(m, POINTS["BLOCK_J"]), batch](
+        x, y, cost, x.stride(0), y.stride(0), n, m, d, float(l2), float(l1), **POINTS
+    )
+    return cost
+
+
+def annealed_potentials(
+    cost: Tensor, temperatures: Sequence[float], log_a: Tensor | None = None, log_b: Tensor | None = None
+) -> tuple[Tensor, Tensor, Tensor, Tensor, Tensor]:
+    """Value and potentials before and after the last step, in the order of solvers.Potentials; one launch for all."""
+    cost = cost.contiguous()
+    batch, n, m = cost.shape
+    # the start shares the first temperature: (ε_1, ε_1, ε_2, .., ε_T)
+    schedule = device_constants((temperatures[0], *temperatures), cost.device, torch.float32)
+    value = cost.new_empty(batch)
+    f_before, f = cost.new_empty(batch, n), cost.new_empty(batch, n)
+    g_before, g = cost.new_empty(batch, m), cost.new_empty(batch, m)
+    weighted = log_a is not None and log_b is not None
+    arguments = (
+        cost, schedule, log_a.contiguous() if log_a is not None else cost,
+        log_b.contiguous() if log_b is not None else cost, value, f_before, g_before, f, g,
+        schedule.numel(), n, m, -math.log(n), -math.log(m), weighted,
+    )  # fmt: skip
+    rows, columns = _block(n), _block(m)
+    if rows * columns <= TILE:
+        warps = max(4, rows * columns // ENTRIES)
+        annealed_resident_kernel[batch,](*arguments, rows, columns, num_warps=warps)
+    else:
+        f_before.zero_()  # from where it starts
+        annealed_streamed_kernel[batch,](*arguments, TILE // columns, columns, num_warps=16)
+    return value, f_before, g_before, f, g
+
+
+def envelope_gradient(
+    x: Tensor,
+    y: Tensor,
+    cost: Tensor,
+    f: Tensor,
+    g_before: Tensor,
+    epsilon: float,
+    l2: float,
+    l1: float,
+    log_a: Tensor | None,
+    log_b: Tensor | None,
+    slope: Tensor,
+) -> Tensor:
+    """slope·Σ_j P_ij ∇_x c(x_i, y_j), the plan recomputed tile by tile."""
+    x, y = _rows_contiguous(x), _rows_contiguous(y)
+    (batch, n, d), m = x.shape, y.shape[1]
+    gradient = torch.empty_like(x, memory_format=torch.contiguous_format)
+    weighted = log_a is not None and log_b is not None
+    envelope_gradient_kernel[_tiles(n, POINTS["BLOCK_I"]), _tiles(d, POINTS["BLOCK_D"]), batch](
+        x, y, cost, f, g_before,
+        log_a.contiguous() if log_a is not None else cost, log_b.contiguous() if log_b is not None else cost,
+        slope, gradient,
+        x.stride(0), y.stride(0), cost.stride(1), cost.stride(2), slope.stride(0), n, m, d,
+        float(epsilon), float(l2), float(l1), -math.log(n), -math.log(m), weighted, **POINTS,
+    )  # fmt: skip
+    return gradient
+
+
+def _rows_contiguous(points: Tensor) -> Tensor:
+    """The points with contiguous rows; a batch that repeats one cloud (stride 0) is left as it is."""
+    return points if points.stride()[1:] == (points.shape[2], 1) else points.contiguous()
+
+
+def _tiles(size: int, block: int) -> int:
+    return -(-size // block)
+
+
+def _block(size: int) -> int:
+    """The power of two that holds `size` points, at least 16."""
+    return max(16, 1 << (size - 1).bit_length())
 
 
 @triton.jit

@@ -1,12 +1,63 @@
-"""Device code of max-pooling, bias, ReLU and a factor by channel behind a convolution, in Triton: a launch each way."""
+"""Max-pooling, bias, ReLU and a factor by channel behind a convolution: a launch each way."""
 
 # mypy: disable-error-code="no-untyped-def"
 # Triton reads types off the arguments; only compile-time constants carry an annotation.
 
 from __future__ import annotations
 
+from typing import Any
+
+import torch
 import triton
 import triton.language as tl
+from torch import Tensor
+
+BLOCK, BLOCK_C = 32, 64  # cells and channels a program works on at once
+PROGRAMS = 512  # at most, on the way back
+LAST = torch.channels_last
+
+
+def fused(x: Tensor, bias: Tensor, factor: Tensor | None, halves: bool = True) -> Tensor:
+    """ReLU(max-pool by 2(x) + bias)·factor by our kernels, of images channels last; factor has no gradient.
+
+    halves: what an odd edge leaves of a cell is one.
+    """
+    result: Tensor = _PoolReLU.apply(x, bias, factor, halves)
+    return result
+
+
+class _PoolReLU(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx: Any, x: Tensor, bias: Tensor, factor: Tensor | None, halves: bool) -> Tensor:
+        count, channels, height, width = ctx.shape = x.shape
+        rows, columns = ((side + halves) // 2 for side in (height, width))
+        pooled, winner = (
+            torch.empty((count, channels, rows, columns), dtype=dtype, device=x.device, memory_format=LAST)
+            for dtype in (x.dtype, torch.int8)
+        )
+        ctx.total, ctx.covered = count * rows * columns, 2 * rows >= height and 2 * columns >= width
+        ctx.sizes = {"HEIGHT": height, "WIDTH": width, "ROWS": rows, "COLUMNS": columns, "CHANNELS": channels}
+        ctx.sizes |= {"FACTOR": factor is not None, "BLOCK": BLOCK, "BLOCK_C": BLOCK_C}
+        grid = (-(-ctx.total // BLOCK), -(-channels // BLOCK_C))
+        pool_relu_kernel[grid](x, bias, bias if factor is None else factor, pooled, winner, ctx.total, **ctx.sizes)
+        ctx.save_for_backward(winner, factor)
+        return pooled
+
+    @staticmethod
+    def backward(ctx: Any, *slopes: Tensor) -> tuple[Tensor, Tensor, None, None]:
+        winner, factor = ctx.saved_tensors
+        slope, channels = slopes[0].contiguous(memory_format=LAST), ctx.shape[1]
+        found = torch.empty(ctx.shape, dtype=slope.dtype, device=slope.device, memory_format=LAST)
+        if not ctx.covered:
+            found.zero_()  # at an odd edge that is in no cell
+        blocks, groups = -(-ctx.total // BLOCK), -(-channels // BLOCK_C)
+        programs = min(blocks, max(1, PROGRAMS // groups))
+        partial = slope.new_empty(programs, channels)
+        pool_relu_slope_kernel[programs, groups](
+            slope, slope if factor is None else factor, winner, found, partial, ctx.total, -(-blocks // programs),
+            **ctx.sizes,
+        )  # fmt: skip
+        return found, partial.sum(0), None, None
 
 
 @triton.jit

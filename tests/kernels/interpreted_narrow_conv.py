@@ -1,7 +1,4 @@
-"""The kernels of a convolution to a few channels beside torch's own, on the CPU by Triton's interpreter.
-
-Run with TRITON_INTERPRET=1 in a process of its own (test_kernels.py does): the switch must be set before Triton loads.
-"""
+"""The kernels of a convolution to a few channels beside torch's own, on the CPU by Triton's interpreter."""
 
 from __future__ import annotations
 
@@ -9,7 +6,7 @@ import pytest
 import torch
 import torch.nn.functional as F
 
-from dpot.models.layers import narrow_conv
+from dpot.kernels.narrow_conv import narrow_conv
 
 LAST = torch.channels_last
 

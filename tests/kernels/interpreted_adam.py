@@ -1,7 +1,4 @@
-"""Adam's Triton kernel against torch's own steps, on the CPU by Triton's interpreter.
-
-Run with TRITON_INTERPRET=1 in a process of its own (test_adam.py does): the switch must be set before Triton loads.
-"""
+"""Adam's Triton kernel against torch's own steps, on the CPU by Triton's interpreter."""
 
 from __future__ import annotations
 
@@ -9,7 +6,7 @@ import pytest
 import torch
 from torch import nn
 
-from dpot.training import adam
+from dpot.kernels import adam
 
 
 @pytest.mark.parametrize("settings", [{}, {"weight_decay": 0.1, "betas": (0.5, 0.9), "eps": 1e-3}])
@@ -38,3 +35,10 @@ def test_steps_are_torchs(settings: dict[str, object], monkeypatch: pytest.Monke
         for p, q in zip(ours, theirs, strict=True):
             torch.testing.assert_close(p.double(), q, rtol=1e-5, atol=1e-6)
     assert launched == [True, True, False, False] * 3
+
+
+def test_only_plain_adam_is_taken() -> None:
+    weights = [nn.Parameter(torch.zeros(3))]
+    assert adam.fits(torch.optim.Adam(weights, weight_decay=1e-5))
+    assert not adam.fits(torch.optim.Adam(weights, amsgrad=True))
+    assert not adam.fits(torch.optim.AdamW(weights))

@@ -1,12 +1,37 @@
-"""Device code of clipping and noising a gradient, in Triton. Launched by sanitise.py, never imported before."""
+"""Clipping and noising a gradient, in one launch behind that of the norms."""
 
 # mypy: disable-error-code="no-untyped-def"
 # Triton reads types off the arguments; only compile-time constants carry an annotation.
 
 from __future__ import annotations
 
+import math
+
+import numpy as np
+import torch
 import triton
 import triton.language as tl
+from torch import Tensor
+
+BLOCK = 512  # numbers a program works on
+
+
+def clip_and_noise(gradient: Tensor, noise: Tensor, clip: float, per: str) -> Tensor:
+    """Rows (per="row") or the block of a float32 gradient clipped to C = clip, plus noise.
+
+    Rows beyond those of the noise get none; as a block they are one by themselves. The kernel's numbers are of single
+    precision: C is rounded down for it, and √(C·(1 - 2^-20)), to which the twin clips too, has room for that.
+    """
+    gradient = gradient if gradient[0].is_contiguous() else gradient.contiguous()
+    norms = torch.linalg.vector_norm(gradient.flatten(1), dim=1, dtype=torch.float64)
+    nearest = np.float32(clip)
+    below = float(nearest if float(nearest) <= clip else np.nextafter(nearest, np.float32(0)))
+    out = torch.empty_like(gradient, memory_format=torch.contiguous_format)
+    clip_and_noise_kernel[-(-out.numel() // BLOCK),](
+        gradient, norms, noise, out, len(out), len(noise), out[0].numel(), gradient.stride(0), below,
+        math.sqrt(clip * (1 - 2.0**-20)), PER_ROW=per == "row", BLOCK=BLOCK, ROWS=1 << (len(out) - 1).bit_length(),
+    )  # fmt: skip
+    return out
 
 
 @triton.jit

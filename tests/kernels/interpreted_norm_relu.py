@@ -1,7 +1,4 @@
-"""The kernels of batch norm and ReLU beside torch's own layers, on the CPU by Triton's interpreter.
-
-Run with TRITON_INTERPRET=1 in a process of its own (test_kernels.py does): the switch must be set before Triton loads.
-"""
+"""The kernels of batch norm and ReLU beside torch's own layers, on the CPU by Triton's interpreter."""
 
 from __future__ import annotations
 
@@ -11,8 +8,8 @@ import pytest
 import torch
 from torch import nn
 
-from dpot.models import norm_relu
-from dpot.models.norm_relu import fused
+from dpot.kernels import norm_relu
+from dpot.kernels.norm_relu import fused
 
 LAST = torch.channels_last
 

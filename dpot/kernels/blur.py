@@ -1,12 +1,48 @@
-"""Device code of the blur behind a doubling, in Triton: one launch each way, no copies of what it reads."""
+"""The blur behind a doubling: one launch each way, no copies of what it reads."""
 
 # mypy: disable-error-code="no-untyped-def"
 # Triton reads types off the arguments; only compile-time constants carry an annotation.
 
 from __future__ import annotations
 
+from typing import Any
+
+import torch
 import triton
 import triton.language as tl
+from torch import Tensor
+
+BLOCK, BLOCK_C = 32, 64  # pixels and channels a program works on
+
+
+def blur(x: Tensor) -> Tensor:
+    """(N, C, H, W) → (N, C, H - 1, W - 1): the blur with a margin of one pixel, channels last."""
+    result: Tensor = _Blur.apply(x)
+    return result
+
+
+class _Blur(torch.autograd.Function):
+    """The blur is symmetric: its gradient is a blur of the slopes, with the margin that gives the size back."""
+
+    @staticmethod
+    def forward(ctx: Any, x: Tensor) -> Tensor:
+        return _blurred(x, 1)
+
+    @staticmethod
+    def backward(ctx: Any, *slopes: Tensor) -> Tensor:
+        return _blurred(slopes[0], 2)
+
+
+def _blurred(x: Tensor, margin: int) -> Tensor:
+    x = x.contiguous(memory_format=torch.channels_last)
+    count, channels, height, width = x.shape
+    rows, columns = height + 2 * margin - 3, width + 2 * margin - 3
+    y = torch.empty((count, channels, rows, columns), dtype=x.dtype, device=x.device, memory_format=torch.channels_last)
+    total = count * rows * columns
+    sizes = {"HEIGHT": height, "WIDTH": width, "ROWS": rows, "COLUMNS": columns, "CHANNELS": channels}
+    grid = (-(-total // BLOCK), -(-channels // BLOCK_C))
+    blur_kernel[grid](x, y, total, **sizes, MARGIN=margin, BLOCK=BLOCK, BLOCK_C=BLOCK_C)
+    return y
 
 
 @triton.jit

@@ -1,12 +1,10 @@
-"""The Triton kernels against their plain-torch twins in double precision, on the CPU by Triton's interpreter.
-
-Run with TRITON_INTERPRET=1 in a process of its own (test_kernels.py does): the switch must be set before Triton loads.
-"""
+"""The fused Sinkhorn beside its twins in double precision, on the CPU by Triton's interpreter."""
 
 import pytest
 import torch
 
-from dpot.transport import annealed_temperatures, kernels, semi_debiased_sinkhorn, sliced, solvers
+from dpot.kernels import sinkhorn as kernels
+from dpot.transport import annealed_temperatures, semi_debiased_sinkhorn, sinkhorn, solvers
 from dpot.transport.sinkhorn import padded_debiased
 
 
@@ -41,7 +39,7 @@ def test_sinkhorn_kernels_agree_with_their_twins(batch, n, m, d, l1, weighted):
     expected_cost = solvers.ground_cost(x.double(), y.double(), 1.0, l1)
     torch.testing.assert_close(cost.double(), expected_cost, rtol=1e-5, atol=1e-5)
 
-    solution = kernels.annealed_potentials(cost, temperatures, log_a, log_b)
+    solution = solvers.Potentials(*kernels.annealed_potentials(cost, temperatures, log_a, log_b))
     expected = solvers.annealed_potentials(expected_cost, temperatures, double(log_a), double(log_b))
     for ours, twin in zip(solution, expected, strict=True):
         assert (ours - twin).norm() <= 1e-5 * twin.norm()
@@ -68,7 +66,7 @@ def test_sinkhorn_kernels_agree_with_their_twins(batch, n, m, d, l1, weighted):
 
 @pytest.mark.parametrize("padded", [False, True])
 def test_the_padded_loss_by_kernels_is_the_semi_debiased_one(padded, monkeypatch):
-    monkeypatch.setattr(kernels, "fits_sinkhorn", lambda x, y: x.dtype == torch.float32)
+    monkeypatch.setattr(sinkhorn, "fits_kernel", lambda x, y: x.dtype == torch.float32)
     torch.manual_seed(0)
     n, renewed, d = 9, 4, 20
     x, fresh, real = torch.rand(n, d), torch.rand(renewed, d), torch.rand(n + 3 * padded, d)
@@ -95,27 +93,3 @@ def test_one_cloud_against_many_needs_no_copy():
     x, y = torch.rand(1, 9, 12), torch.rand(3, 11, 12)
     expected = solvers.ground_cost(x.expand(3, 9, 12), y, 1.0, 1.0)
     torch.testing.assert_close(kernels.ground_cost(x.expand(3, 9, 12), y, 1.0, 1.0), expected)
-
-
-@pytest.mark.parametrize(("n", "q"), [(1, 2.0), (2, 1.0), (16, 1.5), (17, 2.0), (33, 3.0), (100, 2.0)])
-def test_sorted_difference_agrees_with_its_twin(n, q):
-    torch.manual_seed(n)
-    x, y = torch.randn(2, 3, n), torch.randn(2, 3, n) * 2
-    y[0, 0] = x[0, 0].flip(-1)  # equal up to order: value and gradient zero
-    ours = kernels.sorted_difference(x, y, q, True, True)
-    twin = sliced.sorted_difference(x.double(), y.double(), q, True, True)
-    for mine, other in zip(ours, twin, strict=True):
-        torch.testing.assert_close(mine.double(), other, rtol=2e-5, atol=1e-6)
-    assert ours[0][0, 0] == 0
-    assert torch.equal(kernels.sorted_difference(x, y, q, False, False)[0], ours[0])
-
-
-def test_gradients_that_are_not_needed_are_not_made_and_nan_is_passed_on():
-    x, y = torch.randn(2, 5), torch.randn(2, 5)
-    x[1, 2] = float("nan")
-    value, grad_x, grad_y = kernels.sorted_difference(x, y, 2.0, False, True)
-    assert grad_x is None
-    assert torch.isfinite(value[0])
-    assert torch.isnan(value[1])
-    assert torch.isfinite(grad_y[0]).all()
-    assert torch.isnan(grad_y[1]).any()

@@ -1,7 +1,4 @@
-"""The kernels of the fused convolution and pooling beside torch's own layers, on the CPU by Triton's interpreter.
-
-Run with TRITON_INTERPRET=1 in a process of its own (test_kernels.py does): the switch must be set before Triton loads.
-"""
+"""The kernels of the fused convolution and pooling beside torch's own layers, on the CPU by Triton's interpreter."""
 
 from __future__ import annotations
 
@@ -10,9 +7,9 @@ import torch
 from torch import nn
 from torch.nn import functional
 
-from dpot.models import conv_pool
-from dpot.models.conv_pool import ConvPoolFirst, fused
-from dpot.models.pool_relu import ChannelDropout
+from dpot.kernels import conv_pool
+from dpot.kernels.conv_pool import fused
+from dpot.models.pooling import ChannelDropout, ConvPoolFirst
 
 CASES = [  # images, height, width, channels, kernel, padding, channels last: many cells, odd sizes, channels left over
     (1, 14, 14, 16, 5, 0, False),

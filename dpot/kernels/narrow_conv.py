@@ -1,4 +1,4 @@
-"""Device code of a convolution to a few channels, in Triton: a launch each way.
+"""A convolution to a few channels: a launch each way.
 
 Images lie channels last: `pixels` of all images, each with CHANNELS numbers; so does the weight. Results and their
 slopes are whole images, one channel after the other.
@@ -9,8 +9,54 @@ slopes are whole images, one channel after the other.
 
 from __future__ import annotations
 
+from typing import Any
+
+import torch
 import triton
 import triton.language as tl
+from torch import Tensor
+
+PIXELS = 64  # that a program works on
+
+
+def narrow_conv(x: Tensor, weight: Tensor, bias: Tensor) -> Tensor:
+    """The same by our kernels, in single precision whatever the precision of x, which lies channels last."""
+    result: Tensor = _NarrowConv.apply(x, weight, bias)
+    return result
+
+
+class _NarrowConv(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx: Any, x: Tensor, weight: Tensor, bias: Tensor) -> Tensor:
+        weight = weight.contiguous(memory_format=torch.channels_last)
+        count, channels, height, width = x.shape
+        outputs, _, kernel, _ = weight.shape
+        sizes = {"HEIGHT": height, "WIDTH": width, "CHANNELS": channels, "OUT": outputs, "KERNEL": kernel}
+        ctx.sizes = sizes | {"BLOCK": PIXELS, "BLOCK_C": _power_of_two(channels), "num_warps": 8}
+        ctx.pixels = count * height * width
+        y = torch.empty(count, outputs, height, width, device=x.device)
+        narrow_conv_kernel[-(-ctx.pixels // PIXELS),](x, weight, bias, y, ctx.pixels, **ctx.sizes)
+        ctx.save_for_backward(x, weight)
+        return y
+
+    @staticmethod
+    def backward(ctx: Any, *slopes: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+        x, weight = ctx.saved_tensors
+        outputs, channels, kernel, _ = weight.shape
+        programs = -(-ctx.pixels // PIXELS)
+        found = torch.empty_like(x)
+        partial = torch.empty(programs, weight.numel() + outputs, device=x.device)
+        narrow_conv_slope_kernel[programs,](
+            x, weight, slopes[0].contiguous(), found, partial, ctx.pixels, TAPS=_power_of_two(outputs * kernel**2),
+            PRECISION="tf32" if torch.backends.cuda.matmul.allow_tf32 else "ieee", **ctx.sizes,
+        )  # fmt: skip
+        of_weight, of_bias = partial.sum(0).split([weight.numel(), outputs])
+        return found, of_weight.view(outputs, kernel, kernel, channels).permute(0, 3, 1, 2), of_bias
+
+
+def _power_of_two(size: int) -> int:
+    """That holds so many, and not less than products of tiles need."""
+    return max(16, 1 << (size - 1).bit_length())
 
 
 @triton.jit

@@ -1,7 +1,4 @@
-"""The blur behind a doubling beside torch's own convolution, on the CPU by Triton's interpreter.
-
-Run with TRITON_INTERPRET=1 in a process of its own (test_kernels.py does): the switch must be set before Triton loads.
-"""
+"""The blur behind a doubling beside torch's own convolution, on the CPU by Triton's interpreter."""
 
 from __future__ import annotations
 
@@ -9,7 +6,8 @@ import pytest
 import torch
 from torch.nn import functional
 
-from dpot.models.smooth_doubling import SmoothDoubling, blur
+from dpot.kernels.blur import blur
+from dpot.models.layers import SmoothDoubling
 
 
 @pytest.mark.parametrize(

@@ -1,7 +1,4 @@
-"""The kernels of pooling, bias and ReLU beside torch's own layers, on the CPU by Triton's interpreter.
-
-Run with TRITON_INTERPRET=1 in a process of its own (test_kernels.py does): the switch must be set before Triton loads.
-"""
+"""The kernels of pooling, bias and ReLU beside torch's own layers, on the CPU by Triton's interpreter."""
 
 from __future__ import annotations
 
@@ -9,8 +6,8 @@ import pytest
 import torch
 from torch.nn import functional
 
-from dpot.models import pool_relu
-from dpot.models.pool_relu import fused
+from dpot.kernels import pool_relu
+from dpot.kernels.pool_relu import fused
 
 LAST = torch.channels_last
 

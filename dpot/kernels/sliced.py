@@ -1,12 +1,31 @@
-"""Device code of the one-dimensional transport cost, in Triton: sort, compare and scatter back in one launch."""
+"""The one-dimensional transport cost: sort, compare and scatter back in one launch."""
 
 # mypy: disable-error-code="no-untyped-def"
 # Triton reads types off the arguments; only compile-time constants carry an annotation.
 
 from __future__ import annotations
 
+import torch
 import triton
 import triton.language as tl
+from torch import Tensor
+
+
+def sorted_difference(
+    x: Tensor, y: Tensor, q: float, needs_x: bool, needs_y: bool
+) -> tuple[Tensor, Tensor | None, Tensor | None]:
+    """W_q^q per row and its gradients, one program per row (twin: transport/sliced.py)."""
+    x, y = x.contiguous(), y.contiguous()
+    n = x.shape[-1]
+    value = x.new_empty(x.shape[:-1])
+    grad_x = torch.empty_like(x) if needs_x else None
+    grad_y = torch.empty_like(y) if needs_y else None
+    block = max(16, 1 << (n - 1).bit_length())
+    sorted_difference_kernel[value.numel(),](
+        x, y, value, x if grad_x is None else grad_x, y if grad_y is None else grad_y, n, float(q), 1 / n,
+        int(q) if q in (1, 2) else 0, needs_x, needs_y, block, num_warps=max(1, min(8, block // 128)),
+    )  # fmt: skip
+    return value, grad_x, grad_y
 
 
 @triton.jit
