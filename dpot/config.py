@@ -22,7 +22,10 @@ from omegaconf import DictConfig, ListConfig, OmegaConf
 from dpot.errors import UsageError
 from dpot.ranges import NonNegativeInt, Range
 
-REPOSITORY = Path(__file__).resolve().parents[1]
+PACKAGE = Path(__file__).resolve().parent
+# A wheel packs conf/, experiments/ and results/published/ into the package; in a clone they lie beside it.
+INSTALLED = (PACKAGE / "conf").is_dir()
+REPOSITORY = PACKAGE if INSTALLED else PACKAGE.parent
 CONF_DIR = REPOSITORY / "conf"
 
 COMPONENT_PACKAGES = (

@@ -12,7 +12,7 @@ import logging
 from pathlib import Path
 from typing import Any
 
-from dpot.config import REPOSITORY
+from dpot.config import INSTALLED, REPOSITORY
 from dpot.errors import DataError
 from dpot.record import RECORD, Record, write_atomically
 
@@ -33,7 +33,9 @@ def records(output_root: str | Path | None, committed: bool = True) -> list[Reco
     output_root=None: the committed ones alone.
     """
     found = [] if output_root is None else sorted((Path(output_root) / "runs").glob(f"*/{RECORD}"))
-    if committed:
+    if committed and INSTALLED:
+        log.info("no committed results here: a clone of the repository has them")
+    elif committed:
         found += sorted(REPRODUCED.glob(f"**/{RECORD}"))
     runs: dict[str, Record] = {}
     for path in found:
