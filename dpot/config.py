@@ -155,6 +155,8 @@ def _check_arguments(node: DictConfig, target: Callable[..., Any], key: str, onl
             if open_ended or only_known:
                 continue
             raise unknown_key(path, list(parameters))
+        if OmegaConf.is_missing(node, name):
+            raise UsageError(f"{path}: must be given")
         try:
             value = node[name]
         except Exception as error:

@@ -84,16 +84,16 @@ def test_what_is_wrong_is_said_in_one_line(task: dict[str, Any], privacy: dict[s
 
 @pytest.mark.parametrize("name", config.options("privacy"))
 def test_presets_are_budgets(name: str) -> None:
-    node = OmegaConf.load(config.CONF_DIR / "privacy" / f"{name}.yaml")
+    node = compose_config([f"privacy={name}", *(["privacy.epsilon=2"] if name == "base" else [])]).privacy
     config.check(OmegaConf.create({"privacy": node}))
-    assert config.instantiate(node.copy(), "privacy").mode in ("sound", "paper")  # type: ignore[arg-type]
+    assert config.instantiate(node.copy(), "privacy").mode == ("paper" if name.endswith("_paper") else "sound")
 
 
 @pytest.mark.parametrize(
     ("key", "value"), [("epsilon", 0), ("epsilon", -1), ("delta", 0), ("delta", 1), ("bound", "x")]
 )
 def test_budgets_out_of_range_are_usage_errors(key: str, value: Any) -> None:
-    node = OmegaConf.load(config.CONF_DIR / "privacy" / "eps10.yaml")
+    node = compose_config(["privacy=eps10"]).privacy
     node[key] = value
     with pytest.raises(UsageError, match=f"privacy.{key}"):
         config.check(OmegaConf.create({"privacy": node}))
