@@ -15,20 +15,23 @@ ARGS ?=
 export PYTHONUNBUFFERED := 1
 
 .DEFAULT_GOAL := help
-.PHONY: help setup test lint types format reproduce-all compare report readme bench bundle clean
+.PHONY: help setup lock test lint types format reproduce-all compare report readme bench bundle wheel clean
 
 help: ## list the targets
-	@awk -F':.*## ' '/^[a-zA-Z0-9_%-]+:.*## / {printf "  \033[1m%-26s\033[0m %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+	@awk -F':.*## ' '/^[a-zA-Z0-9_%-]+:.*## / {printf "  %-26s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 	@echo "  PAPER=dp_swd|dp_sinkhorn|wdp|triangle_wad|sketch   PROFILE=auto|paper|short|quick|smoke   DRY_RUN=1"
 
-$(STAMP): pyproject.toml
+$(STAMP): pyproject.toml setup.py constraints.txt
 	@$(INTERPRETER) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || { echo "dpot needs Python 3.11 or newer (PYTHON=python3.12 make ...)"; exit 1; }
 	test -x $(BIN)/python || $(INTERPRETER) -m venv $(VENV)
 	$(BIN)/python -m pip install -q --upgrade pip
-	$(BIN)/python -m pip install -q -e '.[$(EXTRAS)]'
+	$(BIN)/python -m pip install -q -c constraints.txt -e '.[$(EXTRAS)]'
 	@touch $@
 
 setup: $(STAMP) ## install the suite into .venv
+
+lock: $(STAMP) ## renew constraints.txt, the versions that setup installs: the newest that pyproject.toml admits
+	$(BIN)/python scripts/lock.py $(EXTRAS)
 
 test: $(STAMP) ## run the tests (under 10 minutes on 2 cores)
 	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -q -n auto --dist worksteal $(ARGS)
@@ -65,6 +68,10 @@ bench: $(STAMP) ## benchmarks, written to results/bench/
 
 bundle: $(STAMP) ## pack code, wheels, data for a machine without network: make bundle PYTHON=3.12 DATA=mnist WEIGHTS=inception
 	$(BIN)/python scripts/bundle.py --python $(or $(filter 3.%,$(PYTHON)),3.12) --data "$(DATA)" --weights "$(WEIGHTS)" $(ARGS)
+
+wheel: $(STAMP) ## build the package in dist/ and try it in an environment of its own, away from the clone
+	rm -rf build dist && $(BIN)/python -m pip wheel -q --no-deps -w dist .
+	$(BIN)/python scripts/try_wheel.py dist
 
 clean: ## remove what was built, keep the runs
 	rm -rf $(VENV) bundle build dist *.egg-info .pytest_cache .mypy_cache .ruff_cache

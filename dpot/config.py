@@ -22,7 +22,10 @@ from omegaconf import DictConfig, ListConfig, OmegaConf
 from dpot.errors import UsageError
 from dpot.ranges import NonNegativeInt, Range
 
-REPOSITORY = Path(__file__).resolve().parents[1]
+PACKAGE = Path(__file__).resolve().parent
+# A wheel packs conf/, experiments/ and results/published/ into the package; in a clone they lie beside it.
+INSTALLED = (PACKAGE / "conf").is_dir()
+REPOSITORY = PACKAGE if INSTALLED else PACKAGE.parent
 CONF_DIR = REPOSITORY / "conf"
 
 COMPONENT_PACKAGES = (
@@ -154,6 +157,8 @@ def check_arguments(node: DictConfig, target: Callable[..., Any], key: str, only
             if open_ended or only_known:
                 continue
             raise unknown_key(path, list(parameters))
+        if OmegaConf.is_missing(node, name):
+            raise UsageError(f"{path}: must be given")
         try:
             value = node[name]
         except Exception as error:

@@ -22,13 +22,13 @@ from typing import Any
 from omegaconf import DictConfig, OmegaConf
 
 from dpot import config
-from dpot.config import CONF_DIR, REPOSITORY, targets
+from dpot.config import CONF_DIR, PACKAGE, targets
 from dpot.errors import UsageError
 
 # Keys that change how a run is shown, watched or placed, but not what it computes.
 NOT_FINGERPRINTED = (
     *("output", "debug", "rerun", "data_root", "output_root", "tracker", "device"),
-    *("paper", "table", "figure", "hydra", "experiment"),
+    *("paper", "table", "figure", "hydra"),
 )
 
 
@@ -108,7 +108,7 @@ def code_fingerprint(cfg: DictConfig | Mapping[str, Any]) -> str:
     """
     digest = hashlib.sha256()
     for name in sorted({target.rpartition(".")[0] for key, target in targets(cfg) if key.split(".")[0] != "hydra"}):
-        tree = ast.parse((REPOSITORY / Path(*name.split("."))).with_suffix(".py").read_text())
+        tree = ast.parse((PACKAGE.parent / Path(*name.split("."))).with_suffix(".py").read_text())
         for node in ast.walk(tree):
             if isinstance(node, ast.Module | ast.ClassDef | ast.FunctionDef) and ast.get_docstring(node) is not None:
                 del node.body[0]

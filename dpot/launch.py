@@ -53,10 +53,6 @@ def main() -> None:
     arguments = sys.argv[1:]
     debug = any(a.replace(" ", "") == "debug=true" for a in arguments)
     try:
-        if not config.CONF_DIR.is_dir():
-            raise UsageError(
-                "conf/ is missing: dpot runs from a clone of its repository (make setup, or pip install -e .)"
-            )
         flags = get_args_parser().parse_args(arguments)
         overrides = _overrides(flags.overrides)
         sys.argv[1:] = [a for a in arguments if a not in flags.overrides] + overrides

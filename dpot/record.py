@@ -25,7 +25,7 @@ from typing import Any
 from filelock import FileLock, Timeout
 from omegaconf import DictConfig, OmegaConf
 
-from dpot.config import REPOSITORY
+from dpot.config import INSTALLED, REPOSITORY
 from dpot.errors import DataError, UsageError
 from dpot.fingerprint import code_fingerprint, differences, fingerprint
 from dpot.version import __version__
@@ -221,7 +221,7 @@ def provenance(cfg: DictConfig) -> dict[str, Any]:
 
 
 def commit_of_code() -> tuple[str | None, bool | None]:
-    """The commit of the code that runs and whether the tree differs from it.
+    """The commit of the code that runs and whether the tree differs from it; an installed package has only a version.
 
     A bundle's note comes first: the repository that git finds from a bundle is one that it lies in, with other code.
     """
@@ -229,6 +229,8 @@ def commit_of_code() -> tuple[str | None, bool | None]:
     if note.exists():
         commit, _, state = note.read_text().strip().partition(" ")
         return commit, state == "dirty"
+    if INSTALLED:  # a repository that the environment lies in is somebody else's
+        return None, None
     try:
         return _git("rev-parse", "HEAD"), bool(_git("status", "--porcelain", "--untracked-files=no"))
     except (OSError, subprocess.SubprocessError):
@@ -236,9 +238,9 @@ def commit_of_code() -> tuple[str | None, bool | None]:
 
 
 def name_of_code() -> str:
-    """The same in a few letters."""
+    """The same in a few letters, or the version of the package."""
     commit, dirty = commit_of_code()
-    return (commit or "unknown")[:12] + (" with changes" if dirty else "")
+    return commit[:12] + (" with changes" if dirty else "") if commit else f"dpot {__version__}"
 
 
 def _git(*arguments: str) -> str:

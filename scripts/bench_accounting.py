@@ -55,13 +55,13 @@ def ours() -> dict[str, Column]:
     """The columns through dpot."""
 
     def sigma(setting: Setting, pricing: Pricing) -> float:
-        return find_sigma(setting.release, setting.steps, Budget(EPSILON, setting.delta), pricing)
+        return find_sigma(setting.release, setting.steps, Budget(EPSILON, setting.delta, conversion="mironov"), pricing)
 
     return {
         "coded": lambda s: sigma(s, coded_pricing(s)),
         "printed": lambda s: sigma(s, printed_pricing(s)),
         "exact": lambda s: sigma(s, Pricing.of("exact", s.delta)),
-        "epsilon": lambda s: find_epsilon(s.release(s.sigma), s.steps, Budget(EPSILON, s.delta)),
+        "epsilon": lambda s: find_epsilon(s.release(s.sigma), s.steps, Budget(EPSILON, s.delta, conversion="mironov")),
     }
 
 
@@ -136,7 +136,7 @@ def bench_sigma(settings: list[Setting], repeats: int = 5) -> dict[str, Any]:
     """One exact calibration for each row, the best of a few and the first (nothing cached) of each."""
     first, best = {}, {}
     for setting in settings:
-        budget = Budget(EPSILON, setting.delta)
+        budget = Budget(EPSILON, setting.delta, conversion="mironov")
         times = [timed(partial(find_sigma, setting.release, setting.steps, budget))[1] for _ in range(repeats)]
         first[setting.row], best[setting.row] = times[0], min(times)
     return {"slowest_first_seconds": max(first.values()), "slowest_best_seconds": max(best.values()), "rows": best}

@@ -40,7 +40,7 @@ def problem(model: nn.Module, device: torch.device, steps: int) -> Problem:
     generator = torch.Generator(device).manual_seed(0)
     images = torch.rand(RECORDS, *SHAPE, generator=generator, device=device).pow(4)
     labels = torch.arange(RECORDS, device=device) % CLASSES
-    budget = Budget(epsilon=10.0, delta=1e-5)
+    budget = Budget(epsilon=10.0, delta=1e-5, conversion="mironov")
     return Problem(
         images=images,
         labels=labels,

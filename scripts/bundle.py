@@ -25,8 +25,8 @@ PACKAGES = {
     "core": ["hydra-core", "omegaconf", "antlr4-python3-runtime", "rich", "markdown-it-py", "mdurl"],
     "privacy": ["autodp", "dp-accounting", "absl-py", "attrs", "dm-tree", "wrapt"],
     "transport": ["pot", "geomloss"],
-    "learning": ["opacus", "opt-einsum", "pytorch-fid", "safetensors", "filelock", "packaging"],
-    "test": ["pytest", "iniconfig", "pluggy", "hypothesis", "sortedcontainers", "mpmath"],
+    "learning": ["pytorch-fid", "safetensors", "filelock", "packaging"],
+    "test": ["pytest", "iniconfig", "pluggy", "hypothesis", "sortedcontainers", "mpmath", "opacus", "opt-einsum"],
     "tracking": ["wandb"],
     "tables": ["pyarrow"],
 }

@@ -116,7 +116,7 @@ def train(
         labels=_labels(data.train.y).to(device),
         classes=data.classes,
         generator=SinkhornDCGAN(data.classes, data.shape, width=width, bfloat16=device.type == "cuda").to(device),
-        budget=Budget(10.0, 1e-5),
+        budget=Budget(10.0, 1e-5, conversion="mironov"),
         ledger=Ledger(1e-5, None),
         noise=NoiseSource(device=device),
         random=torch.Generator(device).manual_seed(0),

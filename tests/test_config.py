@@ -99,11 +99,21 @@ def test_targets_are_found_at_any_depth():
     assert list(config.targets(node)) == [("a[0].b", "x.Y")]
 
 
-@pytest.mark.parametrize("group", [*config.GROUPS, "experiment"])
+@pytest.mark.parametrize("group", config.GROUPS)
 def test_every_choice_of_every_group_passes_its_own_check(group):
     for choice in config.options(group):
-        cfg = compose_config([f"{group}={choice}"])
+        cfg = compose_config([f"{group}={choice}", *(["privacy.epsilon=2"] if choice == "base" else [])])
         config.check(cfg)
+
+
+@pytest.mark.parametrize("other", ["eps3", "eps10", "none", "base"])
+def test_budgets_differ_in_nothing_but_their_epsilon(other):
+    assert compose_config([f"privacy={other}", "privacy.epsilon=1.0"]) == compose_config(["privacy=eps1"])
+
+
+def test_the_base_of_all_budgets_needs_an_epsilon():
+    with pytest.raises(UsageError, match=r"privacy\.epsilon: must be given"):
+        config.check(compose_config(["privacy=base"]))
 
 
 def test_configs_are_short_and_open_with_the_command_that_uses_them():

@@ -57,7 +57,7 @@ def test_comments_do_not_make_a_record_stale_but_code_does(tmp_path, monkeypatch
 
     source = tmp_path / "dpot" / "methods"
     source.mkdir(parents=True)
-    monkeypatch.setattr(module, "REPOSITORY", tmp_path)
+    monkeypatch.setattr(module, "PACKAGE", tmp_path / "dpot")
     cfg = {"loss": {"_target_": "dpot.methods.thing.Thing"}}
 
     def of(text):
@@ -74,7 +74,7 @@ def test_the_hash_of_code_is_one_for_all_python_versions(tmp_path, monkeypatch):
 
     (tmp_path / "dpot").mkdir()
     (tmp_path / "dpot" / "thing.py").write_text("class Thing:\n    def twice(self, x=[]):\n        return 2 * x\n")
-    monkeypatch.setattr(module, "REPOSITORY", tmp_path)
+    monkeypatch.setattr(module, "PACKAGE", tmp_path / "dpot")
     assert code_fingerprint({"loss": {"_target_": "dpot.thing.Thing"}}) == "4d80ee00b8ea"  # as Python 3.11 has it
 
 

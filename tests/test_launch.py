@@ -117,10 +117,10 @@ def test_somebody_elses_config_runs_no_code_of_theirs(dpot, tmp_path):
             "# @package _global_\ntask:\n  nested:\n    - _target_: subprocess.run\n",
         )
     ):
-        folder = tmp_path / f"sent{number}" / "experiment"
+        folder = tmp_path / f"sent{number}" / "group"
         folder.mkdir(parents=True)
         (folder / "nice.yaml").write_text(body)
-        done = dpot("--config-dir", folder.parent, "experiment=nice", "task=generate")
+        done = dpot("--config-dir", folder.parent, "+group=nice", "task=generate")
         assert done.returncode == 2, (body, done.stderr)
         assert "refused" in done.stderr or "does not exist" in done.stderr, (body, done.stderr)
     assert not list(tmp_path.rglob("OWNED"))

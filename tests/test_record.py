@@ -12,9 +12,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 from omegaconf import OmegaConf
 
+from dpot import __version__
 from dpot.errors import DataError, UsageError
 from dpot.fingerprint import fingerprint
-from dpot.record import Record, Run, commit_of_code, write_atomically
+from dpot.record import Record, Run, commit_of_code, name_of_code, write_atomically
 
 
 def some_config(tmp_path, **changes):
@@ -102,6 +103,14 @@ def test_a_bundle_inside_another_repository_names_its_own_commit(tmp_path, monke
     assert commit_of_code() == ("1" * 40, False)
     (code / "COMMIT").write_text(f"{'1' * 40} dirty\n")
     assert commit_of_code() == ("1" * 40, True)
+
+
+def test_an_installed_package_names_its_version_not_the_repository_around_it(monkeypatch):
+    import dpot.record as module
+
+    monkeypatch.setattr(module, "INSTALLED", True)  # the code of this test lies in a repository
+    assert commit_of_code() == (None, None)
+    assert name_of_code() == f"dpot {__version__}"
 
 
 @pytest.mark.parametrize("moment", [1.0, 4.0])

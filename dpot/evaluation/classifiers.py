@@ -16,11 +16,11 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from dpot.evaluation.lbfgs import minimise
 from dpot.evaluation.stepping import Epochs, Fit, settled
 from dpot.models.pooling import ChannelDropout, ConvPoolFirst, PooledConv2d
 
 Predict = Callable[[Tensor], Tensor]
+ITERATIONS = 50  # of L-BFGS before the others' turn; a turn begins with an evaluation of its own
 
 
 def logistic_regression(
@@ -33,15 +33,28 @@ def logistic_regression(
     same whoever finds it; the stopping rule max|gradient| ≤ tolerance is scikit-learn's default too.
     """
     n, features = x.shape
-    weights = torch.zeros(classes * (features + 1), dtype=x.dtype, device=x.device)
+    weight = torch.zeros(classes, features, dtype=x.dtype, device=x.device, requires_grad=True)
+    bias = torch.zeros(classes, dtype=x.dtype, device=x.device, requires_grad=True)
+    optimiser = torch.optim.LBFGS(
+        [weight, bias],
+        max_iter=ITERATIONS,
+        max_eval=max_iter,  # its own bound could end a turn before the iterations do
+        tolerance_grad=tolerance,
+        history_size=10,
+        line_search_fn="strong_wolfe",
+    )
 
-    def loss(flat: Tensor) -> Tensor:
-        weight, bias = flat[: classes * features].view(classes, features), flat[classes * features :]
-        return F.cross_entropy(F.linear(x, weight, bias), y) + weight.square().sum() / (2 * C * n)
+    def loss() -> Tensor:
+        optimiser.zero_grad()
+        value = F.cross_entropy(F.linear(x, weight, bias), y) + weight.square().sum() / (2 * C * n)
+        value.backward()
+        return value
 
-    best = yield from minimise(loss, weights, max_iter=max_iter, tolerance=tolerance)
-    weight, bias = best[: classes * features].view(classes, features), best[classes * features :]
-    return lambda new: F.linear(new, weight, bias).argmax(1)
+    state, done = optimiser.state[weight], -1
+    while done < (done := state.get("n_iter", 0)) < max_iter:  # a turn without an iteration: it has ended
+        optimiser.step(loss)
+        yield
+    return lambda new: F.linear(new, weight, bias).detach().argmax(1)
 
 
 def multilayer_perceptron(

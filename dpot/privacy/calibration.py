@@ -190,7 +190,7 @@ def _bracket(gap: Callable[[float], float]) -> tuple[float, float]:
     if value > 0:
         raise CalibrationFailed(
             f"no sigma up to {_LARGEST:g} keeps this budget: epsilon is smaller than this accountant can certify "
-            "(privacy.conversion=tight reaches lower, for sampled projections privacy.bound=sharp)"
+            "(for sampled projections privacy.bound=sharp reaches lower, and privacy.conversion=tight than mironov)"
         )
     raise CalibrationFailed(f"even a sigma of {_SMALLEST:g} keeps this budget: it is too large to ask for noise")
 

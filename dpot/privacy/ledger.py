@@ -59,7 +59,7 @@ class Ledger:
         delta: float,
         epsilon: float | None = None,
         bound: Bound = "exact",
-        conversion: Conversion = "mironov",
+        conversion: Conversion = "tight",
         mode: Mode = "sound",
     ) -> None:
         """A ledger with a budget of ε at δ; epsilon=None only counts."""

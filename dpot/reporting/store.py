@@ -16,7 +16,7 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
-from dpot.config import REPOSITORY
+from dpot.config import INSTALLED, REPOSITORY
 from dpot.errors import DataError
 from dpot.record import RECORD, Record, write_atomically
 from dpot.reporting import sheets
@@ -74,6 +74,8 @@ def records(output_root: str | Path | None, committed: bool = True) -> list[Kept
     A run of this machine that is committed too is one record. output_root=None: the committed ones alone.
     """
     found = [] if output_root is None else list(_runs(Path(output_root) / "runs"))
+    if committed and INSTALLED:
+        log.info("no committed results here: a clone of the repository has them")
     for path in files() if committed else ():
         found += read(path)
     runs: dict[str, KeptRecord] = {}

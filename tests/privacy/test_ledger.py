@@ -91,7 +91,7 @@ def test_a_ledger_under_other_terms_is_not_continued() -> None:
     state = Ledger(delta=1e-5, epsilon=10.0).state_dict()
     for other in (
         Ledger(delta=1e-6, epsilon=10.0),
-        Ledger(delta=1e-5, epsilon=10.0, conversion="tight"),
+        Ledger(delta=1e-5, epsilon=10.0, conversion="mironov"),
         Ledger(delta=1e-5, epsilon=10.0, bound="worst"),
         Ledger(delta=1e-5, epsilon=10.0, mode="paper"),
     ):

@@ -46,7 +46,7 @@ def test_a_rigorous_statement() -> None:
     assert statement.adjacency == "replace-keeping-label"
     assert statement.bound == "exact"
     assert set(statement.accountants) == set(ACCOUNTANTS)
-    assert statement.accountants["dpot_rdp"]["epsilon"] == pytest.approx(ledger.epsilon())
+    assert statement.accountants["dpot_rdp_tight"]["epsilon"] == pytest.approx(ledger.epsilon())
     assert "without replacement" in statement.accountants["dp_accounting_pld"]["reason"]
     assert any("labels" in item for item in statement.not_covered)
     assert any("hyper-parameters" in item for item in statement.not_covered)

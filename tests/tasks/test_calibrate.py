@@ -8,6 +8,7 @@ from rich.console import Console
 
 from dpot import config
 from dpot.errors import UsageError
+from dpot.launch import compose_config
 from dpot.privacy.accountants import ACCOUNTANTS
 from dpot.tasks.calibrate import Calibrate
 
@@ -21,8 +22,8 @@ def answer(task: dict[str, Any], **privacy: Any) -> dict[str, Any]:
     return result.data
 
 
-def test_the_command_of_the_design() -> None:
-    data = answer({**MNIST, "steps": 60_100}, bound="exact")
+def test_the_setting_of_dp_swd_in_the_conversion_of_its_authors() -> None:
+    data = answer({**MNIST, "steps": 60_100}, bound="exact", conversion="mironov")
     assert set(data) == {"sigma", "epsilon", "delta", "steps", "accountants"}
     assert data["sigma"] == pytest.approx(0.776, rel=0.01)
     assert (data["epsilon"], data["delta"], data["steps"]) == (10.0, 1e-5, 60_100)
@@ -31,13 +32,19 @@ def test_the_command_of_the_design() -> None:
     assert all(set(a) in ({"epsilon"}, {"reason"}) for a in data["accountants"].values())
 
 
+def test_the_noise_keeps_the_budget_by_the_tight_conversion_unless_another_is_asked_for() -> None:
+    data = answer({**MNIST, "steps": 60_100})
+    assert data["accountants"]["dpot_rdp_tight"]["epsilon"] == pytest.approx(10.0, rel=1e-5)
+    assert data["sigma"] < 0.97 * answer({**MNIST, "steps": 60_100}, conversion="mironov")["sigma"]
+
+
 def test_each_of_the_four_is_found() -> None:
     sigma = 0.776
-    epsilon = answer({**MNIST, "steps": 60_100, "sigma": sigma}, epsilon=None)["epsilon"]
+    epsilon = answer({**MNIST, "steps": 60_100, "sigma": sigma}, epsilon=None, conversion="mironov")["epsilon"]
     assert epsilon == pytest.approx(9.98, abs=0.01)
-    delta = answer({**MNIST, "steps": 60_100, "sigma": sigma}, delta=None)["delta"]
+    delta = answer({**MNIST, "steps": 60_100, "sigma": sigma}, delta=None, conversion="mironov")["delta"]
     assert 9e-6 < delta < 1e-5
-    steps = answer({**MNIST, "sigma": sigma})["steps"]
+    steps = answer({**MNIST, "sigma": sigma}, conversion="mironov")["steps"]
     assert 60_100 < steps < 60_600
 
 
@@ -52,7 +59,7 @@ def test_each_of_the_four_is_found() -> None:
     ],
 )
 def test_mechanisms_and_samplers(task: dict[str, Any], expected: float) -> None:
-    assert answer(task)["sigma"] == pytest.approx(expected, rel=2e-3)
+    assert answer(task, conversion="mironov")["sigma"] == pytest.approx(expected, rel=2e-3)
 
 
 def test_by_loss_distribution() -> None:
@@ -84,16 +91,16 @@ def test_what_is_wrong_is_said_in_one_line(task: dict[str, Any], privacy: dict[s
 
 @pytest.mark.parametrize("name", config.options("privacy"))
 def test_presets_are_budgets(name: str) -> None:
-    node = OmegaConf.load(config.CONF_DIR / "privacy" / f"{name}.yaml")
+    node = compose_config([f"privacy={name}", *(["privacy.epsilon=2"] if name == "base" else [])]).privacy
     config.check(OmegaConf.create({"privacy": node}))
-    assert config.instantiate(node.copy(), "privacy").mode in ("sound", "paper")  # type: ignore[arg-type]
+    assert config.instantiate(node.copy(), "privacy").mode == ("paper" if name.endswith("_paper") else "sound")
 
 
 @pytest.mark.parametrize(
     ("key", "value"), [("epsilon", 0), ("epsilon", -1), ("delta", 0), ("delta", 1), ("bound", "x")]
 )
 def test_budgets_out_of_range_are_usage_errors(key: str, value: Any) -> None:
-    node = OmegaConf.load(config.CONF_DIR / "privacy" / "eps10.yaml")
+    node = compose_config(["privacy=eps10"]).privacy
     node[key] = value
     with pytest.raises(UsageError, match=f"privacy.{key}"):
         config.check(OmegaConf.create({"privacy": node}))
