@@ -30,7 +30,7 @@ WAYS: dict[Way, str] = {
     "rényi": "the Rényi curves of the releases add up, and their conversion to (ε, δ) holds at every order",
     "gaussian": "Gaussian releases of all records are together one Gaussian release, whose ε at δ is known exactly "
     "(Balle & Wang 2018)",
-    "loss distribution": "the distributions of the releases' privacy losses were convolved, each rounded towards more loss",
+    "loss distribution": "the distributions of the releases' privacy losses were convolved, each rounded to more loss",
 }
 
 
