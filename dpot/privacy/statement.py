@@ -27,7 +27,7 @@ from dpot.privacy.sensitivity import SOUND_BOUNDS, WHY
 from dpot.privacy.wording import adjacency_words, event_words, page, sampler_words
 
 WAYS: dict[Way, str] = {
-    "rényi": "Rényi curves of the releases add up, and the conversion to (ε, δ) holds at every order",
+    "rényi": "the Rényi curves of the releases add up, and their conversion to (ε, δ) holds at every order",
     "gaussian": "Gaussian releases of all records are together one Gaussian release, whose ε at δ is known exactly "
     "(Balle & Wang 2018)",
     "loss distribution": "the distributions of the releases' privacy losses were convolved, each rounded to more loss",
@@ -208,45 +208,48 @@ def _obstacles(
     if noise is None and events:
         reasons.append("where the noise came from was not recorded")
     elif noise is not None and noise["reproducible"]:
-        reasons.append("the noise was drawn with a fixed seed: who knows it can subtract the noise")
+        reasons.append("the noise was drawn with a fixed seed: whoever knows the seed can subtract the noise")
     return reasons + ledger.unsound
 
 
 def _grounds(events: Sequence[Event], way: Way, has_projections: bool) -> list[str]:
     grounds = [
-        "every release is in the ledger, entered before it was made, with the sampler that drew its records",
+        "every release was entered in the ledger before it was made, together with the sampler that drew its records",
         WAYS[way],
         "the noise came from a generator of its own, seeded by the operating system",
     ]
     if any(isinstance(event, CountGaussian) for event in events):
         grounds.append(
-            "whole numbers with discrete Gaussian noise are as private as the continuous noise they are priced as, "
-            "which is a little smaller (proof in dpot/privacy/counts.py)"
+            "whole numbers with discrete Gaussian noise are as private as the slightly smaller continuous noise that "
+            "is accounted for them (dpot/privacy/counts.py has the proof)"
         )
     if has_projections:
         grounds.append(
-            "given that the code which entered a projection holds each row to the stated diameter by itself, draws "
-            "fresh directions for each release, and uses the rows of a batch in random order or as a set"
+            "this assumes three things of the code that released projections: it holds each row to the stated "
+            "diameter by itself, it draws fresh directions for each release, and it uses the rows of a batch in "
+            "random order or as a set"
         )
     return grounds
 
 
 def _not_covered(ledger: Ledger, events: Sequence[Event]) -> list[str]:
     items = [
-        "hyper-parameters or a stopping time chosen by looking at private data or at results on them",
+        "hyper-parameters or a stopping time that were chosen by looking at private data or at results on them",
         "normalisation constants, image size and value range, if they were taken from the private data",
         "scores (accuracy, FID) that were computed on private data and shown to somebody",
-        "the number of records, which is taken to be public, and the sampling rate, steps and noise it leads to",
-        "other runs on the same records, those with another seed among them: each has its own ε, and they add up",
+        "the number of records, which is taken to be public, and the sampling rate, steps and noise it determines",
+        "other runs on the same records, including those with another seed: each has its own ε, and they add up",
     ]
     if ledger.adjacency is Adjacency.REPLACE_KEEPING_LABEL:
         items.append(
-            "the labels and the class sizes, which are taken to be public: an image is protected, its label not"
+            "the labels and the class sizes, which are taken to be public: an image is protected, but its label is not"
         )
     insides = [atom.event if isinstance(atom, Sampled) else atom for atom in events]
     parts = [part for e in insides for part, _ in e.atoms() if not isinstance(part, CountGaussian)]
     if any(isinstance(part, Gaussian | Laplace | ProjectionGaussian) for part in parts):
-        items.append("attacks on floating-point noise: it stands in for real-valued noise (counts can be exact)")
+        items.append(
+            "attacks on floating-point noise, which stands in for real-valued noise (noise on counts can be exact)"
+        )
     return items + ledger.uncovered
 
 

@@ -2,9 +2,9 @@
 
 The one number that decides is the *signal*: records per class times μ, the number of noise deviations (at sensitivity
 1) that a class's count is worth; μ = 1/noise multiplier. The constants were found on MNIST at ε = 10 and ε = 1, by
-accuracy and FID on its training images, and are applied unchanged to everything else; what was tried, and what
-Fashion-MNIST and CIFAR-10 had a say in, stands in docs/sketch.md. Choosing them spent nothing of the budget of other
-data, and is not covered by MNIST's.
+accuracy and FID on its training images, and are applied unchanged to everything else. docs/sketch.md says what
+Fashion-MNIST and CIFAR-10 had a say in, and results/notes/sketch_trials.md what was tried. Choosing the constants spent
+nothing of the budget of other data, and is not covered by MNIST's.
 """
 
 from __future__ import annotations
