@@ -60,8 +60,9 @@ def computed(checkout: Path) -> dict[str, dict[str, Any]]:
     paths = {(path.parts[-3], path.parent.name): path for path in results.glob("*/*/computed.json")}
     beside = [path for folder in ("claims", "audit", "reproduced/*") for path in results.glob(f"{folder}/*.json")]
     for path in beside:
-        named = re.match(r"(table|figure)(\d+\w?)(_|$)", path.stem)
-        paths[path.parent.name, f"{named[1]}_{named[2]}" if named else path.stem] = path
+        named = re.match(r"(table|figure)(\d+\w?)$|(table|figure)(\d+_\w+)$|()(accounting)$", path.stem)
+        name = "_".join(filter(None, named.groups())) if named else path.stem
+        paths[path.parent.name, "table_accounting" if name == "accounting" else name] = path
     return {f"{paper} {name}, computed": dict(leaves(json.loads(p.read_text()))) for (paper, name), p in paths.items()}
 
 
