@@ -4,11 +4,12 @@
 
 Adds the record of every run of the sheet that is comparable with the paper to its records.jsonl, and copies samples and
 pictures of features of the first seed. With --subsets runs on a part of the paper's data are kept, with --profile short
-those of fewer steps; both stay marked as not comparable. A run that is kept already is left alone. One that was kept
-for another sheet, or that another sheet of the paper asks for in the same words, stays where it is and gets a note that
-it serves here too. Then writes the comparison as Markdown, LaTeX, CSV and JSON, the picture of a figure, README.md and
-results/README.md anew. Of a sheet that is computed as a whole, copies what was computed. DPOT_DATA tells a row that was
-not run from one that cannot be, for want of data.
+those of fewer steps; both stay marked as not comparable. A run that is kept already is left alone, unless --anew asks
+for the new one in its place, in every sheet that the old one served. One that was kept for another sheet, or that
+another sheet of the paper asks for in the same words, stays where it is and gets a note that it serves here too. Then
+writes the comparison as Markdown, LaTeX, CSV and JSON, the picture of a figure, README.md and results/README.md anew.
+Of a sheet that is computed as a whole, copies what was computed. DPOT_DATA tells a row that was not run from one that
+cannot be, for want of data.
 """
 
 from __future__ import annotations
@@ -41,6 +42,7 @@ def main() -> None:
     parser.add_argument("name")
     parser.add_argument("--subsets", action="store_true", help="keep runs on a part of the paper's data too")
     parser.add_argument("--profile", default="paper", choices=["paper", "short"], help="keep short runs, as such")
+    parser.add_argument("--anew", action="store_true", help="let new runs take the place of those kept for their cells")
     options = parser.parse_args()
     if not os.environ.get("DPOT_DATA"):
         parser.error("set DPOT_DATA: without it every row that was not run would be said to lack its data")
@@ -58,7 +60,7 @@ def main() -> None:
     elif not (options.output_root / "runs").is_dir():
         parser.error(f"{options.output_root} has no runs")
     else:
-        keep_runs(sheet, options.output_root, is_wanted)
+        keep_runs(sheet, options.output_root, is_wanted, options.anew)
         write_comparison(sheet)
     readme.update()
 
@@ -72,8 +74,8 @@ def keep_computed(source: Path, target: Path) -> None:
         print(f"kept: {file.name}")
 
 
-def keep_runs(sheet: sheets.Sheet, output_root: Path, is_wanted: Callable[[Record], bool]) -> None:
-    """Add the runs of a sheet that are not kept yet."""
+def keep_runs(sheet: sheets.Sheet, output_root: Path, is_wanted: Callable[[Record], bool], anew: bool = False) -> None:
+    """Add the runs of a sheet that are not kept yet; `anew`: in place of those that are."""
     folder = store.folder_of(sheet)
     kept = {path: store.read(path, strict=True) for path in {*store.files(), folder / store.RECORDS}}
     committed = [record for found in kept.values() for record in found]
@@ -91,16 +93,24 @@ def keep_runs(sheet: sheets.Sheet, output_root: Path, is_wanted: Callable[[Recor
     for home, run in finished:
         if not is_wanted(run):
             continue
+        homes = [home]
+        if anew and store.identity(run) not in known:
+            for path, found in kept.items():
+                old = [record for record in found if home in record.homes and is_wanted(record)]
+                homes += [other for record in old for other in record.homes if other not in homes]
+                kept[path] = [record for record in found if record not in old]
+                changed |= {path} if old else set()
+            served.discard(_cell(home))
         name = store.file_name(sheet, home, run.config["profile"]["name"])
         if _cell(home) in served:
             print(f"kept already: {name}")
             continue
-        record = replace(run, homes=[home], directory=folder, files=_copied(sheet, home, run, name))
+        record = replace(run, homes=homes, directory=folder, files=_copied(sheet, home, run, name))
         kept[folder / store.RECORDS].append(record)
         served.add(_cell(home))
         print(f"kept: {name}")
     for path in sorted(changed):
-        if kept[path]:
+        if kept[path] or path.exists():
             store.write(path, kept[path])
 
 

@@ -172,3 +172,23 @@ def test_without_a_folder_of_data_nothing_is_kept(keep, monkeypatch, capsys):
     with pytest.raises(SystemExit):
         keep()
     assert "set DPOT_DATA" in capsys.readouterr().err
+
+
+def test_anew_a_new_run_takes_the_place_of_the_old_one_in_every_sheet_it_served(keep, tmp_path):
+    folder = keep()
+    kept = store.read(folder / store.RECORDS)
+    elsewhere = dataclasses.replace(kept[1].homes[0], kind="table", name="1", row="D-A", columns=("Sketch",))
+    kept[1].homes.append(elsewhere)
+    store.write(folder / store.RECORDS, kept)
+    path = tmp_path / "outputs/runs/adapt-1/record.json"
+    again = json.loads(path.read_text())
+    again["provenance"]["finished"], again["metrics"]["accuracy"] = "2030-01-01T00:00:00Z", 12.5
+    path.write_text(json.dumps(again))
+    keep()
+    assert store.read(folder / store.RECORDS)[1].metrics["accuracy"] == kept[1].metrics["accuracy"]
+    keep("--anew")
+    found = store.read(folder / store.RECORDS)
+    assert [record.homes[0].seed for record in found] == [0, 1, 2]
+    assert found[1].metrics["accuracy"] == 12.5
+    assert elsewhere in found[1].homes
+    assert [found[0].metrics, found[2].metrics] == [kept[0].metrics, kept[2].metrics]
