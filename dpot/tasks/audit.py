@@ -187,7 +187,8 @@ class Audit(Task):
             two, _, _ = self._release(cfg, kind, budget, other, labels, seed + trial, same, 1)
             events = [passed.event for passed in one.passed]
             for i, (here, there) in enumerate(zip(one.passed, two.passed, strict=True)):
-                moved = float(here.in_units(here.bounded.double() - there.bounded.double()).norm())
+                apart = here.in_units(here.bounded.double() - there.bounded.double())
+                moved = float(apart.norm()) / kind.steps_apart(here.event)
                 moves[i] = max(moves.get(i, 0.0), moved)
                 drawn = here.in_units(here.noisy.double() - here.value.double())
                 noises[i] = torch.cat([noises[i], drawn]) if i in noises else drawn

@@ -23,7 +23,7 @@ from dpot.methods.sketch import file as sketch_file
 from dpot.methods.sketch import method as sketch
 from dpot.methods.tape import Tape
 from dpot.models.generator import Generator
-from dpot.privacy.events import Sampled
+from dpot.privacy.events import Adjacency, Event, Sampled
 from dpot.transport.mmd import fourier_features
 
 Shadow = Callable[[Tensor], Tape]  # the method on other images, given the answers that the audited run gave
@@ -84,6 +84,10 @@ class Audited:
         """How many records a replay takes: one more of each class than a batch, so that nearly all are drawn."""
         return int(getattr(method, "batch", 100)) + CLASSES
 
+    def steps_apart(self, event: Event) -> int:
+        """How many neighbours lie between two data sets that differ in one record: it is taken out, another put in."""
+        return 2 if event.relation is Adjacency.ADD_REMOVE else 1
+
     def ease(self, method: Any) -> None:
         """Make what is public about the method cheaper."""
 
@@ -91,21 +95,21 @@ class Audited:
         """For each canary, how strongly the releases speak for it being in the data.
 
         What would the same method have let out before the noise, asked the same questions, had the other image of
-        this pair been there? That is a direction for every release; the score is how far the releases went along it
-        from what they would be without any of the canaries, in units of the noise. Where only some records are drawn,
-        which ones is secret: shadows draw others, and the image stands for all of its class, so that it is drawn.
+        this pair been there? That is a direction for every release; the score is how far along it the releases lie,
+        from the middle between the two, in units of the noise. Where only some records are drawn, which ones is secret:
+        shadows draw others, and the image stands for all of its class, so that it is drawn.
         """
         sampled = any(isinstance(one.event, Sampled) for one in tape.passed)
-        none = shadow(canaries.absent)
+        none = None if sampled else shadow(canaries.absent)
         scores = torch.zeros(len(canaries.labels), dtype=torch.float64)
         for i, label in enumerate(canaries.labels):
             mine = canaries.labels == label if sampled else torch.arange(len(scores)) == i
             with_it = shadow(_with(canaries.absent, mine, canaries.present[i]))
-            without = shadow(_with(canaries.absent, mine, canaries.absent[i])) if sampled else none
+            without = none or shadow(_with(canaries.absent, mine, canaries.absent[i]))
             along = length = 0.0
-            for seen, here, there, nobody in zip(tape.passed, with_it.passed, without.passed, none.passed, strict=True):
+            for seen, here, there in zip(tape.passed, with_it.passed, without.passed, strict=True):
                 direction = seen.in_units(here.value - there.value) / seen.deviation
-                moved = seen.in_units(seen.noisy - nobody.value) / seen.deviation
+                moved = seen.in_units(seen.noisy - (here.value + there.value) / 2) / seen.deviation
                 along, length = along + float(direction @ moved), length + float(direction @ direction)
             scores[i] = along / max(length, 1e-300)
         return scores
@@ -156,6 +160,10 @@ class Gradients(Audited):
     pixel_range = (-1.0, 1.0)
     canaries = 400
 
+    def steps_apart(self, event: Event) -> int:
+        """Its sensitivity is the diameter of a ball, which holds for replacing a record too."""
+        return 1
+
     def score(self, method: Any, tape: Tape, canaries: Canaries, shadow: Shadow) -> Tensor:
         """The gradient points away from the data: -⟨its sum over images and steps, present - absent⟩."""
         total = torch.stack([one.noisy.sum(0) for one in tape.passed]).sum(0)
@@ -166,6 +174,7 @@ class WeightGradients(Audited):
     """DP-Sinkhorn with noise on the gradient of the weights."""
 
     pixel_range = (-1.0, 1.0)
+    steps_apart = Gradients.steps_apart
 
 
 class Counts(Audited):

@@ -1,12 +1,22 @@
 """task=audit: sound methods stand, with the noise off they are caught, and broken ones are found out."""
 
 import json
+import sys
+import types
+from functools import cache
 
 import pytest
+import torch
+from omegaconf import OmegaConf
 
 from dpot.composing import compose_config
 from dpot.launch import run
 from dpot.methods.generate import dp_merf, dp_sinkhorn
+from dpot.methods.generate.base import Method
+from dpot.privacy import calibration
+from dpot.privacy.events import Adjacency, Gaussian, PoissonSampled
+from dpot.training.samplers import Poisson
+from dpot.training.sanitise import clip_rows
 
 SMALL = ["task=audit", "task.canaries=200", "task.guesses=100", "task.replays=3", "privacy.epsilon=2", "device=cpu"]
 METHODS = {
@@ -72,6 +82,72 @@ def test_a_gradient_that_is_not_clipped_is_found_by_the_replay(tmp_path, monkeyp
     monkeypatch.setattr(dp_sinkhorn, "sanitise_images", careless)
     data = audited(tmp_path, *METHODS["dp_sinkhorn"]).data
     assert not data["controls"]["sensitivity"]["holds"]
+
+
+def step_event(multiplier, rate=0.5):
+    return PoissonSampled(Gaussian(multiplier, Adjacency.ADD_REMOVE), rate)
+
+
+calibrated = cache(lambda steps, budget: calibration.find_sigma(step_event, steps, budget))
+
+
+class NoisySums(Method):
+    """A method that the audit knows nothing of: at each step the noisy sum of a Poisson batch, clipped or not."""
+
+    def __init__(self, clip: float = 10.0, careless: bool = False) -> None:
+        self.clip, self.careless = clip, careless
+
+    def prepare(self, problem):
+        steps = problem.steps(10)
+        sampler = Poisson(len(problem.images), 0.5, problem.noise.generator)
+        release = problem.release(step_event(calibrated(steps, problem.budget)), sampler=sampler, steps=steps)
+        model, mean = problem.generator, torch.zeros(problem.images[0].numel())
+        optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+
+        def step():
+            rows = sampler.draw().rows(problem.images).flatten(1) - 0.5 * mean  # asked after the answers before
+            rows = rows if self.careless else clip_rows(rows, self.clip)
+            mean.copy_(release(rows.sum(0), self.clip) / (0.5 * len(problem.images)))
+            loss = (model(model.code(4, problem.random, "cpu"), torch.arange(4)).flatten(1) - mean).square().mean()
+            loss.backward()
+            optimizer.step()
+            return {"loss": loss}
+
+        return problem.engine(step, steps=steps, optimizer=optimizer, tensors={"mean": mean}, before=release.charge)
+
+
+@pytest.fixture
+def noisy_sums(tmp_path, monkeypatch):
+    module = types.ModuleType("dpot.methods.generate.noisy_sums")
+    module.NoisySums = NoisySums
+    monkeypatch.setattr(NoisySums, "__module__", module.__name__)  # where a method must be
+    monkeypatch.setitem(sys.modules, module.__name__, module)
+
+    def audited(*overrides, **settings):
+        cfg = compose_config([*SMALL, *overrides, f"output_root={tmp_path}"])
+        OmegaConf.set_struct(cfg, False)
+        cfg.loss = OmegaConf.create({"_target_": "dpot.methods.generate.noisy_sums.NoisySums", **settings})
+        return run(cfg).data
+
+    return audited
+
+
+def test_a_method_that_nobody_prepared_is_audited_by_what_passes_the_gate(noisy_sums):
+    """Its records are sampled, and what it asks depends on earlier answers."""
+    data = noisy_sums("task.canaries=80", "task.guesses=56", "task.steps=6", "task.replays=9")
+    assert data["method"] == "noisy_sums"
+    assert data["lower_bound"] <= data["claimed_epsilon"] <= 2
+    assert data["controls"]["positive"]["lower_bound"] > data["claimed_epsilon"]
+    assert data["controls"]["null"]["passed"]
+    # halves of an image that have nothing in common, clipped to 10, are √2·10 apart: two neighbours of at most 10
+    assert data["controls"]["sensitivity"]["actual"] == pytest.approx(10 / 2**0.5, rel=1e-3)
+    assert data["passed"]
+
+
+def test_a_method_that_nobody_prepared_is_found_out_when_it_does_not_clip(noisy_sums):
+    data = noisy_sums("task.canaries=10", "task.guesses=8", "task.steps=1", "task.replays=9", careless=True)
+    assert not data["controls"]["sensitivity"]["holds"]
+    assert not data["passed"]
 
 
 @pytest.mark.parametrize(
