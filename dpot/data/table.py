@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import io
+import os
 import warnings
+from collections import Counter
 from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -13,7 +15,7 @@ import numpy as np
 from dpot.data.base import Status, join_notes
 from dpot.data.cache import Builder
 from dpot.data.coding import TableCoding
-from dpot.data.files import Layout, Wanted, printable, refuse
+from dpot.data.files import Layout, Wanted, first_line, inflated, open_regular, printable, refuse, unpacked_at_most
 from dpot.data.formats import check_features, read_plain
 from dpot.data.source import BY_PLACE, Facts, FileSource
 from dpot.data.splits import hold_out_fraction
@@ -94,7 +96,7 @@ class Table(FileSource):
             if self.label not in table.columns:
                 raise UsageError(
                     f"dataset.label={self.label}: {printable(path)} has the columns "
-                    f"{', '.join(map(str, table.columns))[:500]} (null: no label)"
+                    f"{printable(', '.join(map(str, table.columns))[:500])} (null: no label)"
                 )
             labels, names = class_numbers(table.pop(self.label), path)
         note, coding, columns = "", {}, list(map(str, table.columns))
@@ -143,9 +145,7 @@ def read_table(path: Path) -> pd.DataFrame:
         with warnings.catch_warnings():
             warnings.simplefilter("error", pd.errors.ParserWarning)  # rows longer than the header
             if name.endswith(PARQUET_ENDINGS):
-                import pyarrow.parquet
-
-                table = pyarrow.parquet.read_table(str(path)).to_pandas()
+                table = _read_parquet(path)
             elif name.endswith(CSV_ENDINGS):
                 data = read_plain(path, TABLE_AT_MOST)
                 header = pd.read_csv(io.BytesIO(data), header=None, nrows=1, dtype=str, index_col=False)
@@ -157,12 +157,34 @@ def read_table(path: Path) -> pd.DataFrame:
                 )
             else:
                 raise UsageError(f"{printable(path)}: a table is a .csv, .csv.gz or .parquet file")
-    except (ValueError, OSError, pd.errors.ParserError, pd.errors.ParserWarning, pyarrow.ArrowException) as error:
-        first = str(error).strip().splitlines()
-        raise refuse(path, f"is not a readable table ({first[0] if first else type(error).__name__})") from None
+    except (
+        *(ValueError, OSError, LookupError, TypeError, AttributeError, NotImplementedError),  # by pandas' metadata
+        *(pd.errors.ParserError, pd.errors.ParserWarning, pyarrow.ArrowException),
+    ) as error:
+        raise refuse(path, f"is not a readable table ({first_line(error)})") from None
     if len(table) < 2 or table.columns.empty:
         raise refuse(path, f"holds {len(table)} records; at least 2 are needed")
+    twice = next((name for name, times in Counter(map(str, table.columns)).items() if times > 1), None)
+    if twice is not None:
+        raise refuse(path, f"has two columns named '{twice}'")
     return table
+
+
+def _read_parquet(path: Path) -> pd.DataFrame:
+    """A Parquet file whose footer promises a bounded table. Its pages' checksums are compared where it has any."""
+    import pyarrow.parquet
+
+    with open_regular(path) as f:
+        size = os.fstat(f.fileno()).st_size
+        file = pyarrow.parquet.ParquetFile(f, page_checksum_verification=True)
+        footer = file.metadata
+        packed = sum(footer.row_group(i).total_byte_size for i in range(footer.num_row_groups))
+        promised = max(packed, 8 * footer.num_rows * footer.num_columns)
+        if promised > TABLE_AT_MOST:
+            raise refuse(path, f"promises {promised:,} bytes, more than the {TABLE_AT_MOST:,} expected")
+        if promised > unpacked_at_most(size):
+            raise inflated(path, size)
+        return file.read().to_pandas()
 
 
 def numeric(table: pd.DataFrame, path: Path) -> np.ndarray:
@@ -172,8 +194,9 @@ def numeric(table: pd.DataFrame, path: Path) -> np.ndarray:
     for column in table.columns:
         values = table[column]
         if not pd.api.types.is_numeric_dtype(values) or pd.api.types.is_complex_dtype(values):
+            shown = printable(str(column))
             raise DataError(
-                f"{printable(path)}: column '{column}' is not numeric: give dataset.categories={{{column}:[...]}} or "
+                f"{printable(path)}: column '{shown}' is not numeric: give dataset.categories={{{shown}:[...]}} or "
                 "leave it out"
             )
         gaps = np.flatnonzero(values.isna().to_numpy())
