@@ -21,7 +21,7 @@ import numpy as np
 
 from dpot.data.base import Dataset, Status, join_notes
 from dpot.data.cache import Builder
-from dpot.data.files import Layout, Wanted, irregular, printable, refuse, unreadable
+from dpot.data.files import Layout, Wanted, irregular, printable, refuse, unpacked_at_most, unreadable
 from dpot.data.formats import NPZ_AT_MOST, check_features, check_image_values, npz_shapes, read_npz
 from dpot.data.images import IMAGE_AT_MOST, decode_into, is_grey, read_image, resize_array
 from dpot.data.source import BY_NAME, BY_PLACE, Facts, FileSource
@@ -33,6 +33,7 @@ from dpot.ranges import Count, Probability
 IMAGE_ENDINGS = (".png", ".jpg", ".jpeg")
 TEST_FOLDERS = ("test", "validation", "valid", "val")  # the first that exists is the test split
 NPZ_NAMES = {"x", "y", "x_train", "y_train", "x_test", "y_test"}
+ENLARGED_FREELY = 256 << 20  # bytes of the images of an .npz at their new size, however small the file is
 LUMA = np.array([0.299, 0.587, 0.114], np.float32)  # ITU-R 601, as Pillow's own conversion
 
 
@@ -177,6 +178,9 @@ class Folder(FileSource):
             x = np.rint(luma).astype(np.uint8) if x.dtype == np.uint8 else luma.clip(0, 1)
         elif self.channels == "colour" and x.shape[1] == 1:
             x = np.repeat(x, 3, axis=1)
+        taken = len(x) * x.shape[1] * self.size**2 * x.itemsize
+        if taken > max(ENLARGED_FREELY, unpacked_at_most(path.stat().st_size)):
+            raise refuse(path, f"its {len(x):,} images would take {taken:,} bytes: lower dataset.size={self.size}")
         return resize_array(x, self.size)
 
 

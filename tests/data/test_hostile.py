@@ -27,7 +27,7 @@ from dpot.data.files import EXPANSION_AT_MOST, UNPACKED_FREELY, digests, hash_fi
 from dpot.data.folder import Folder
 from dpot.data.formats import read_npz, read_plain
 from dpot.data.images import decode_image
-from dpot.data.table import Table
+from dpot.data.table import Table, read_table
 from dpot.errors import DataError, UsageError
 from dpot.fingerprint import fingerprint
 from dpot.launch import compose_config
@@ -278,6 +278,33 @@ def test_a_parquet_bomb_is_refused_by_its_footer(tmp_path: Path) -> None:
     table = pyarrow.table({"a": np.zeros(UNPACKED_FREELY // 8 + 1, np.int8)})
     pyarrow.parquet.write_table(table, tmp_path / "t.parquet")
     refused(Table(str(tmp_path / "t.parquet"), label=None).load, r"t\.parquet: its .* bytes unpack to more than")
+
+
+def test_one_long_word_of_parquet_many_times(tmp_path: Path) -> None:
+    words = pyarrow.DictionaryArray.from_arrays(np.zeros(40, np.int32), ["x" * (1 << 20)])
+    table = pyarrow.table({"a": np.arange(40.0), "label": words})
+    pyarrow.parquet.write_table(table, tmp_path / "t.parquet", store_schema=False)  # read as words, not as categories
+    refused(Table(str(tmp_path / "t.parquet")).load, r"t\.parquet: its .* bytes unpack to more than")
+
+
+def test_words_of_parquet_are_what_pandas_reads(tmp_path: Path) -> None:
+    frame = pd.DataFrame({"a": np.arange(6.0), "label": ["no", "yes", "ü", "no", "yes", "ü"]})
+    frame["b"] = pd.Categorical(["u", "v", "u", "v", "u", "v"], categories=["v", "u", "w"])
+    frame.to_parquet(tmp_path / "t.parquet")
+    pd.testing.assert_frame_equal(read_table(tmp_path / "t.parquet"), pd.read_parquet(tmp_path / "t.parquet"))
+
+
+def test_more_columns_than_any_table_has(tmp_path: Path) -> None:
+    path = tmp_path / "t.csv"
+    path.write_bytes(b",".join(b"c%d" % i for i in range(100_001)) + b"\n1\n2\n")
+    refused(Table(str(path)).load, "has 100,001 columns")
+    path.write_bytes(b"a," * (1 << 20) + b"\n1\n2\n")
+    refused(Table(str(path)).load, "does not end its first line")
+
+
+def test_tiny_images_are_not_enlarged_beyond_measure(tmp_path: Path) -> None:
+    path = zipped(tmp_path / "a.npz", ("x.npy", npy(np.zeros((300_000, 1, 1), np.uint8))), packed=True)
+    refused(Folder(str(path), size=32).load, "its 300,000 images would take 307,200,000 bytes: lower dataset.size=32")
 
 
 def png(width: int, height: int, rows: bytes) -> bytes:
