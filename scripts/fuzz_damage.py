@@ -129,9 +129,11 @@ def in_folder(rng: Random, root: Path) -> None:
     """Pipes, devices and links in the place of images."""
     victim = rng.choice(sorted(root.glob("*/*.*")))
     new = rng.choice((victim, victim.with_name(f"z{victim.name}"), root / victim.name))
-    new.unlink(missing_ok=True)
+    kind = rng.randrange(6)
+    if kind != 4:
+        new.unlink(missing_ok=True)
     source = rng.choice(sorted(root.glob("*/*.*")))
-    match rng.randrange(6):
+    match kind:
         case 0:
             os.mkfifo(new)
         case 1:
@@ -141,7 +143,7 @@ def in_folder(rng: Random, root: Path) -> None:
         case 3:
             new.hardlink_to(source)
         case 4:
-            (root / "self").symlink_to(rng.choice((root, source.parent, root.parent, Path("/dev"))))
+            (root / "self").symlink_to(rng.choice((root, source.parent, root.parent, Path("/dev"), Path("/"))))
         case 5:
             with new.open("wb") as f:
                 f.truncate(1 << 36)  # takes no room on the disk

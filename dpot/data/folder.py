@@ -214,13 +214,13 @@ class Scan:
 
 def scan(path: Path, follow_links: bool = False) -> Scan:
     """Look at what there is; refuse what can be understood in two ways, and a file that would be two records."""
-    found = _scan(path)
+    found = _scan(path, follow_links)
     if path.is_dir():
         _check_files(found.files.values(), path, follow_links, NPZ_AT_MOST if found.kind == "npz" else IMAGE_AT_MOST)
     return found
 
 
-def _scan(path: Path) -> Scan:
+def _scan(path: Path, follow_links: bool) -> Scan:
     if path.is_file():
         if path.suffix.lower() != ".npz":
             raise DataError(f"{printable(path)} is neither a folder nor an .npz, .csv or .parquet file")
@@ -228,7 +228,7 @@ def _scan(path: Path) -> Scan:
     if not path.is_dir():
         wrong = "is neither a regular file nor a folder" if path.exists() else "does not exist"
         raise DataError(f"{printable(path)} {wrong}: set dataset.path to a folder of images")
-    every = sorted(_walk(path), key=lambda item: os.fsencode(item[0]))
+    every = sorted(_walk(path, follow_links), key=lambda item: os.fsencode(item[0]))
     images = {k: p for k, p in every if p.name.lower().endswith(IMAGE_ENDINGS) and not _hidden(k)}
     archives = {k: p for k, p in every if p.name.lower().endswith(".npz") and not _hidden(k)}
     ignored = len(every) - len(images) - len(archives)
@@ -251,10 +251,12 @@ def _scan(path: Path) -> Scan:
     return Scan("images", images, ignored)
 
 
-def _walk(path: Path) -> Iterator[tuple[str, Path]]:
+def _walk(path: Path, follow_links: bool) -> Iterator[tuple[str, Path]]:
     """(relative name with '/', path) of every file; links to folders are followed at the top only."""
     for top in os.scandir(path):
-        if top.is_dir():
+        if top.is_symlink() and not _hidden(top.name) and os.path.isdir(top.path):
+            _check_link(Path(top.path), path, follow_links)  # before all of another disk is looked through
+        if os.path.isdir(top.path) and not (top.is_symlink() and _hidden(top.name)):
             for folder, folders, names in os.walk(top.path):
                 for name in (*names, *(f for f in folders if os.path.islink(os.path.join(folder, f)))):
                     file = Path(folder, name)
@@ -270,8 +272,6 @@ def _check_files(files: Iterable[Path], root: Path, follow_links: bool, at_most:
     would be two records.
     """
     names: dict[tuple[int, int], Path] = {}
-    real_root = os.path.realpath(root)
-    linked_tops = {top.name for top in os.scandir(root) if top.is_symlink()}
     for path in files:
         try:
             found = path.stat()
@@ -281,18 +281,21 @@ def _check_files(files: Iterable[Path], root: Path, follow_links: bool, at_most:
             raise irregular(path)
         if found.st_size > at_most:
             raise refuse(path, f"has {found.st_size:,} bytes, more than the {at_most:,} that are read")
-        linked = path.relative_to(root).parts[0] in linked_tops or path.is_symlink()
-        if linked and not follow_links and not Path(os.path.realpath(path)).is_relative_to(real_root):
-            raise DataError(
-                f"{printable(path)} is reached by a link that leads out of the folder: "
-                "set dataset.follow_links=true if it is meant to"
-            )
+        if path.is_symlink():
+            _check_link(path, root, follow_links)
         first = names.setdefault((found.st_dev, found.st_ino), path)
         if first is not path:
             raise DataError(
                 f"{printable(path)} and {printable(first)} are one file, which would count as two records: "
                 "take one of them away"
             )
+
+
+def _check_link(path: Path, root: Path, follow_links: bool) -> None:
+    if not follow_links and not Path(os.path.realpath(path)).is_relative_to(os.path.realpath(root)):
+        raise DataError(
+            f"{printable(path)} is a link that leads out of the folder: set dataset.follow_links=true if it is meant to"
+        )
 
 
 def _hidden(key: str) -> bool:

@@ -153,11 +153,11 @@ def test_links_that_lead_out_need_a_switch(photos: Path, tmp_path: Path) -> None
     (tmp_path / "elsewhere").mkdir()
     Image.new("RGB", (9, 7)).save(tmp_path / "elsewhere" / "7.png")
     (photos / "bird").symlink_to(tmp_path / "elsewhere")
-    refused(Folder(str(photos)).load, r"bird/7\.png .*leads out of the folder.*follow_links=true")
+    refused(Folder(str(photos)).load, r"bird is a link that leads out of the folder.*follow_links=true")
     assert Folder(str(photos), follow_links=True).load().class_names == ("bird", "cat", "dog")
     (photos / "bird").unlink()
     (photos / "cat" / "8.png").symlink_to(tmp_path / "elsewhere" / "7.png")
-    refused(Folder(str(photos)).load, r"cat/8\.png .*leads out of the folder")
+    refused(Folder(str(photos)).load, r"cat/8\.png is a link that leads out of the folder")
     data = Folder(str(photos), follow_links=True).load()
     assert len(data.train) + len(data.test) == 7
 
@@ -168,6 +168,24 @@ def test_a_link_from_a_hidden_store_within_the_folder_is_one_record(photos: Path
     (photos / "cat" / "0.png").symlink_to("../.store/0")
     data = Folder(str(photos)).load()
     assert len(data.train) + len(data.test) == 6
+
+
+def test_a_link_to_another_disk_is_not_looked_through(photos: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (photos / "everything").symlink_to("/")
+    (photos / ".hidden").symlink_to("/")
+    walked: list[str] = []
+    walk = os.walk
+    monkeypatch.setattr(os, "walk", lambda top: walked.append(str(top)) or walk(top))
+    refused(Folder(str(photos)).load, "everything is a link that leads out")
+    assert not {str(photos / "everything"), str(photos / ".hidden")} & set(walked)
+
+
+def test_a_link_that_leads_to_itself(photos: Path) -> None:
+    (photos / "round.png").symlink_to(photos / "round.png")
+    (photos / "round").symlink_to(photos / "round")  # no image: ignored
+    refused(Folder(str(photos)).load, "both at its top and in sub-folders")
+    (photos / "round.png").rename(photos / "cat" / "round.png")
+    refused(Folder(str(photos)).load, r"round\.png cannot be read")
 
 
 def test_the_switch_renames_no_run() -> None:
