@@ -64,6 +64,8 @@ def open_zip(path: Path, members: int, at_most: int) -> Iterator[zipfile.ZipFile
             names: set[str] = set()
             end = 0
             for info in infos:
+                if not info.filename:
+                    raise refuse(path, "has an unexpected member without a name")
                 if info.filename in names or info.header_offset < end:
                     raise refuse(path, f"has an unexpected member '{info.filename[:80]}': it or its bytes come twice")
                 if info.compress_type not in (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED):

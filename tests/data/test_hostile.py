@@ -23,6 +23,7 @@ from PIL import Image
 
 import dpot.data
 from dpot.data.cache import Builder, cached
+from dpot.data.celeba import CelebA, read_attribute
 from dpot.data.files import EXPANSION_AT_MOST, UNPACKED_FREELY, digests, hash_file
 from dpot.data.folder import Folder
 from dpot.data.formats import read_npz, read_plain
@@ -229,6 +230,15 @@ def test_members_that_share_their_bytes(tmp_path: Path) -> None:
     refused(Folder(str(path)).load, r"a\.npz: .* twice")
 
 
+def test_a_member_without_a_name(tmp_path: Path) -> None:
+    path = zipped(tmp_path / "img_align_celeba.zip", ("000001.jpg", b"x"), ("~", b"y"))
+    path.write_bytes(path.read_bytes().replace(b"~", b"\0"))  # a name ends at a zero
+    (tmp_path / "list.txt").write_text("1\nMale\n000001.jpg 1\n")
+    paths = {"images": path, "attributes": tmp_path / "list.txt"}
+    source = CelebA()
+    refused(lambda: source.decode(source.layouts()[0], paths, Builder(tmp_path)), "unexpected member without a name")
+
+
 # --- labels do not vanish
 
 
@@ -246,8 +256,6 @@ def test_other_arrays_beside_labels_are_left_alone(tmp_path: Path) -> None:
 
 
 def test_an_image_with_attributes_twice(tmp_path: Path) -> None:
-    from dpot.data.celeba import read_attribute
-
     (tmp_path / "list.txt").write_text("2\nMale\n000001.jpg 1\n000001.jpg -1\n")
     refused(lambda: read_attribute(tmp_path / "list.txt", "Male"), "line 4 names image 000001.jpg for the second time")
 
