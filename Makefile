@@ -12,10 +12,11 @@ PROFILE ?= auto
 DATA ?= mnist,fashion_mnist,usps
 WEIGHTS ?=
 ARGS ?=
+SECONDS ?= 60
 export PYTHONUNBUFFERED := 1
 
 .DEFAULT_GOAL := help
-.PHONY: help setup lock test lint types format reproduce-all compare report readme bench bundle wheel clean
+.PHONY: help setup lock test lint types format reproduce-all compare report readme bench fuzz bundle wheel clean
 
 help: ## list the targets
 	@awk -F':.*## ' '/^[a-zA-Z0-9_%-]+:.*## / {printf "  %-26s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -65,6 +66,9 @@ readme: $(STAMP) ## write results/README.md and the numbers of README.md anew fr
 
 bench: $(STAMP) ## benchmarks, written to results/bench/
 	for script in scripts/bench_*.py; do $(BIN)/python $$script $(ARGS) || exit 1; done
+
+fuzz: $(STAMP) ## damaged files for every loader, on all cores: make fuzz SECONDS=600
+	OMP_NUM_THREADS=1 $(BIN)/python scripts/fuzz.py --seconds $(SECONDS) $(ARGS)
 
 bundle: $(STAMP) ## pack code, wheels, data for a machine without network: make bundle PYTHON=3.12 DATA=mnist WEIGHTS=inception
 	$(BIN)/python scripts/bundle.py --python $(or $(filter 3.%,$(PYTHON)),3.12) --data "$(DATA)" --weights "$(WEIGHTS)" $(ARGS)

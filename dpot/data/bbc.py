@@ -14,7 +14,7 @@ import torch
 
 from dpot.data.base import Documents
 from dpot.data.cache import Builder, Entry
-from dpot.data.files import Layout, Wanted, refuse
+from dpot.data.files import Layout, Wanted, first_line, refuse
 from dpot.data.formats import check_features, read_npz, read_plain
 from dpot.data.source import Facts, FileSource, Known
 from dpot.data.splits import hold_out_fraction
@@ -119,7 +119,7 @@ def read_articles(path: Path) -> tuple[list[str], np.ndarray]:
     try:
         table = pd.read_csv(io.BytesIO(data), dtype=str, keep_default_na=False)
     except (ValueError, pd.errors.ParserError) as error:
-        raise refuse(path, f"is not a readable CSV ({str(error).splitlines()[0]})") from None
+        raise refuse(path, f"is not a readable CSV ({first_line(error)})") from None
     if not {"category", "text"} <= set(table.columns) or table.empty:
         raise refuse(path, "needs the columns category and text")
     unknown = sorted(set(table["category"]) - set(CATEGORIES))

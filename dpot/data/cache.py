@@ -20,11 +20,12 @@ from typing import Any
 
 import numpy as np
 
-from dpot.data.files import cache_root, hash_file, locked, stamp_of, writable, write_text
+from dpot.data.files import cache_root, hash_file, locked, read_regular, stamp_of, writable, write_text
 from dpot.errors import DataError
 
 log = logging.getLogger("dpot.data")
 
+META_AT_MOST = 1 << 30
 FORMAT = 1  # raise it when the layout of an entry changes
 
 
@@ -48,6 +49,8 @@ class Builder:
         self.names.append(name)
         place = self.folder / f"{name}.npy"
         with writable(self.folder.parent):
+            # Made readable by its owner alone, whatever the umask; numpy then opens what is there.
+            os.close(os.open(place, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600))
             if 0 in shape:  # an empty file cannot be mapped
                 array = np.empty(shape, dtype)
                 np.save(place, array)
@@ -93,8 +96,8 @@ def _build(folder: Path, key: str, label: str, decode: Callable[[Builder], dict[
         if folder.exists():
             log.warning("%s was damaged: decoding it again", folder)
             _remove(folder)
-        building.mkdir(parents=True)
-        building.chmod(0o700)  # private records may be inside
+        building.parent.mkdir(parents=True, exist_ok=True)
+        building.mkdir(mode=0o700)  # private records may be inside
     try:
         builder = Builder(building)
         facts = decode(builder)
@@ -115,7 +118,7 @@ def _build(folder: Path, key: str, label: str, decode: Callable[[Builder], dict[
 def _open(folder: Path, key: str, verify: bool) -> Entry | None:
     """The entry if it is whole, else None."""
     try:
-        meta = json.loads((folder / "meta.json").read_text())
+        meta = json.loads(read_regular(folder / "meta.json", META_AT_MOST))
         if meta.get("key") != key or meta.pop("checksum", None) != _checksum(meta):
             return None
         arrays = {}

@@ -14,8 +14,8 @@ import numpy as np
 
 from dpot.data.base import Status
 from dpot.data.cache import Builder
-from dpot.data.files import Layout, Wanted, check_file, refuse
-from dpot.data.formats import BROKEN, read_plain
+from dpot.data.files import Layout, Wanted, check_file, printable, refuse
+from dpot.data.formats import open_zip, read_plain
 from dpot.data.images import decode_into
 from dpot.data.source import Facts, FileSource, Known
 from dpot.data.splits import hold_out_fraction
@@ -26,6 +26,7 @@ FULL_ZIP_AT_LEAST = 1 << 30  # it weighs 1.4 GB
 ZIP_MD5 = "md5:00d2c5bc6d35e252742224ab0c1e8fcb"
 MEMBER = re.compile(r"(?:[^/]+/)*(\d{6})\.jpg")
 MEMBER_AT_MOST = 1 << 20  # an aligned face takes 3 to 30 kB
+MEMBERS_AT_MOST = 500_000  # 202,599 images, each with a shadow under __MACOSX where an Apple computer packed them
 ATTRIBUTES_AT_MOST = 64 << 20
 SUBSET_HELD_OUT = 0.1
 
@@ -80,11 +81,8 @@ class CelebA(FileSource):
 
     def decode(self, layout: Layout, paths: Mapping[str, Path], builder: Builder) -> Facts:
         labels = read_attribute(paths["attributes"], self.attribute)
-        try:
-            with zipfile.ZipFile(paths["images"]) as archive:
-                return self._decode_images(archive, labels, paths, builder)
-        except BROKEN as error:
-            raise refuse(paths["images"], f"truncated or corrupt ({error})") from None
+        with open_zip(paths["images"], MEMBERS_AT_MOST, MEMBERS_AT_MOST * MEMBER_AT_MOST) as archive:
+            return self._decode_images(archive, labels, paths, builder)
 
     def _decode_images(
         self, archive: zipfile.ZipFile, labels: Mapping[int, int], paths: Mapping[str, Path], builder: Builder
@@ -135,7 +133,7 @@ def read_attribute(path: Path, attribute: str) -> dict[int, int]:
         raise refuse(path, "truncated: no attributes")
     names = lines[1].split()
     if attribute not in names:
-        raise UsageError(f"dataset.attribute={attribute}: choose from {', '.join(names)[:700]}")
+        raise UsageError(f"dataset.attribute={attribute}: choose from {printable(', '.join(names)[:700])}")
     column = 1 + names.index(attribute)
     labels: dict[int, int] = {}
     for i, line in enumerate(lines[2:], 3):
@@ -143,5 +141,7 @@ def read_attribute(path: Path, attribute: str) -> dict[int, int]:
         match = MEMBER.fullmatch(fields[0]) if fields else None
         if match is None or len(fields) != 1 + len(names) or fields[column] not in ("1", "-1"):
             raise refuse(path, f"mislabelled: line {i} is not an image name and {len(names)} values of 1 or -1")
+        if int(match[1]) in labels:
+            raise refuse(path, f"mislabelled: line {i} names image {match[1]}.jpg for the second time")
         labels[int(match[1])] = int(fields[column] == "1")
     return labels

@@ -13,7 +13,7 @@ import numpy as np
 
 from dpot.data.cache import Builder
 from dpot.data.download import Remote
-from dpot.data.files import Layout, Wanted, check_file, refuse
+from dpot.data.files import Layout, Wanted, check_file, open_regular, refuse
 from dpot.data.formats import BROKEN, check_labels, read_npz
 from dpot.data.source import Facts, FileSource, Known
 
@@ -87,7 +87,7 @@ def read_tar(path: Path, names: tuple[str, ...], size: int) -> dict[str, bytes]:
     found: dict[str, bytes] = {}
     bound = (len(names) + 2) * (size + (64 << 10))
     try:
-        with gzip.open(path) as f:
+        with open_regular(path) as raw, gzip.GzipFile(fileobj=raw) as f:
             plain = f.read(bound + 1)
         if len(plain) > bound:
             raise refuse(path, f"unpacks to more than the {bound:,} bytes expected")

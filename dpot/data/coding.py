@@ -16,6 +16,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from dpot.data.files import printable
 from dpot.errors import DataError, UsageError
 
 if TYPE_CHECKING:
@@ -136,7 +137,9 @@ class TableCoding:
         unknown = [name for name in given if name not in frame.columns]
         unknown += [name for name in ranges if name not in frame.columns] if isinstance(ranges, Mapping) else []
         if unknown:
-            raise UsageError(f"there is no column '{unknown[0]}'; there are {', '.join(map(str, frame.columns))[:300]}")
+            raise UsageError(
+                f"there is no column '{unknown[0]}'; there are {printable(', '.join(map(str, frame.columns))[:300])}"
+            )
         for index, name in enumerate(frame.columns):
             values = frame[name]
             if name in given or isinstance(values.dtype, pd.CategoricalDtype):
@@ -151,8 +154,9 @@ class TableCoding:
                 interval = _range_of(ranges, name, index, len(frame.columns))
                 columns.append(Number(str(name), *interval, "int64" if whole else "float64"))
             else:
+                shown = printable(str(name))
                 raise UsageError(
-                    f"column '{name}' holds words: give its values, categories={{'{name}': […]}}; "
+                    f"column '{shown}' holds words: give its values, categories={{'{shown}': […]}}; "
                     "the list of those that occur is private"
                 )
         if not columns:
@@ -168,7 +172,7 @@ class TableCoding:
             values = frame[column.name]
             gaps = np.flatnonzero(values.isna().to_numpy())
             if len(gaps):
-                raise DataError(f"column '{column.name}' has no value in record {gaps[0]}: fill or drop it")
+                raise DataError(f"column '{printable(column.name)}' has no value in record {gaps[0]}: fill or drop it")
             if isinstance(column, Number):
                 x = values.to_numpy(np.float64).clip(column.lower, column.upper)
                 parts.append(((x - column.lower) / (column.upper - column.lower))[:, None])
@@ -176,8 +180,10 @@ class TableCoding:
             at = pd.Index(column.values).get_indexer(pd.Index(values))
             strange = np.flatnonzero(at < 0)
             if len(strange):
-                known = ", ".join(map(str, column.values))[:200]
-                raise DataError(f"column '{column.name}' of record {strange[0]} is not one of its values ({known})")
+                known = printable(", ".join(map(str, column.values))[:200])
+                raise DataError(
+                    f"column '{printable(column.name)}' of record {strange[0]} is not one of its values ({known})"
+                )
             parts.append(np.eye(len(column.values))[at])
         return torch.from_numpy(np.concatenate(parts, 1).astype(np.float32))[:, :, None, None]
 
@@ -240,9 +246,10 @@ def _range_of(ranges: Ranges, name: Any, index: int, count: int) -> tuple[float,
         if len(ranges) != count:
             raise UsageError(f"ranges: give one pair (lower, upper), or {count}, one per column")
         return _interval(ranges[index], f"range of column '{name}'")
+    shown = printable(str(name))
     raise UsageError(
-        f"column '{name}' has no public range: give ranges={{'{name}': (lower, upper)}}, on the command line "
-        f"dataset.bounds={{{name}:[lower,upper]}}; its own minimum and maximum are private"
+        f"column '{shown}' has no public range: give ranges={{'{shown}': (lower, upper)}}, on the command line "
+        f"dataset.bounds={{{shown}:[lower,upper]}}; its own minimum and maximum are private"
     )
 
 

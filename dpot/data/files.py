@@ -15,11 +15,13 @@ import hmac
 import json
 import logging
 import os
+import stat
 import tempfile
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
+from io import BufferedReader
 from pathlib import Path
 
 from filelock import FileLock, Timeout
@@ -31,6 +33,10 @@ log = logging.getLogger("dpot.data")
 
 YOUNG_SECONDS = 2.0  # coarser than the time stamps of any file system in use
 KEY_BYTES = 32
+SOURCE_AT_MOST = 8 << 30  # bytes of one source file; full CelebA takes 1.4 GB. A sparse file may claim any size
+LEDGER_AT_MOST = 1 << 30  # a folder of a million images has one of 200 MB
+UNPACKED_FREELY = 32 << 20  # a small archive may unpack to this much, whatever its ratio
+EXPANSION_AT_MOST = 100  # beyond that: images and tables shrink by 2 to 30, an archive made to fill memory by 1,000
 LOCK_SECONDS = 3600.0  # full CelebA decodes in minutes; an hour means that something is stuck
 
 
@@ -104,21 +110,77 @@ def find(layout: Layout, roots: Sequence[Path]) -> dict[str, Path]:
 
 def refuse(path: Path | str, why: str) -> DataError:
     """The error for a file that is not what it should be: named, with what to do."""
-    return DataError(f"{printable(path)}: {why}; replace the file")
+    return DataError(f"{printable(path)}: {printable(why)}; replace the file")
 
 
 def printable(path: Path | str) -> str:
-    """A path as text that any terminal can take, undecodable bytes replaced."""
-    return os.fsencode(path).decode("utf-8", "replace")
+    """A path, or a name out of a file, as one line that any terminal can take: no control characters, no lone bytes."""
+    return "".join(c if c.isprintable() else "\ufffd" for c in str(path))
+
+
+def first_line(error: Exception) -> str:
+    """The beginning of what a library says, or the kind of its error if it says nothing."""
+    return (str(error).strip().splitlines() or [type(error).__name__])[0]
+
+
+def unreadable(path: Path, error: OSError) -> DataError:
+    """The error for a file that the system does not let us read."""
+    return DataError(f"{printable(path)} cannot be read ({error.strerror}): check its permissions")
+
+
+def irregular(path: Path) -> DataError:
+    """The error for a pipe, a device or a folder in the place of a file."""
+    return DataError(f"{printable(path)} is not a regular file (but a pipe, a device or a folder): take it away")
+
+
+def open_regular(path: Path) -> BufferedReader:
+    """Open a regular file for reading: a pipe would keep us waiting for ever, a device never ends.
+
+    What was opened is looked at, not the name, which may lead elsewhere a moment later. O_NONBLOCK opens a pipe
+    that nobody writes to; on a regular file it does nothing.
+    """
+    try:
+        handle = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_NOCTTY)
+    except OSError as error:
+        raise unreadable(path, error) from None
+    if not stat.S_ISREG(os.fstat(handle).st_mode):
+        os.close(handle)
+        raise irregular(path)
+    return os.fdopen(handle, "rb")
+
+
+def read_regular(path: Path, at_most: int) -> bytes:
+    """The bytes of a regular file; one of more than at_most bytes is refused, not read."""
+    with open_regular(path) as f:
+        size = os.fstat(f.fileno()).st_size
+        if size > at_most:
+            raise refuse(path, f"has {size:,} bytes, more than the {at_most:,} expected")
+        try:
+            return f.read(size)
+        except OSError as error:
+            raise unreadable(path, error) from None
+
+
+def unpacked_at_most(size: int) -> int:
+    """The number of bytes that `size` compressed ones may unpack to."""
+    return max(UNPACKED_FREELY, EXPANSION_AT_MOST * size)
+
+
+def inflated(path: Path, size: int) -> DataError:
+    """The error for a compressed file that would fill the memory."""
+    return DataError(
+        f"{printable(path)}: its {size:,} bytes unpack to more than {unpacked_at_most(size):,}, as if made to fill the "
+        "memory; save it uncompressed if it is sound"
+    )
 
 
 def hash_file(path: Path, algorithm: str = "sha256") -> str:
     """The hex digest of a file's bytes."""
-    try:
-        with path.open("rb") as f:
+    with open_regular(path) as f:
+        try:
             return hashlib.file_digest(f, algorithm).hexdigest()
-    except OSError as error:
-        raise DataError(f"{printable(path)} cannot be read ({error.strerror}): check its permissions") from None
+        except OSError as error:
+            raise unreadable(path, error) from None
 
 
 def check_file(path: Path, checksum: str) -> None:
@@ -144,6 +206,8 @@ def digests(paths: Mapping[str, Path], *, rehash: bool = False) -> dict[str, str
     changed = False
     for key, path in resolved.items():
         stamp = stamp_of(path)
+        if stamp[0] > SOURCE_AT_MOST:
+            raise refuse(path, f"has {stamp[0]:,} bytes, more than the {SOURCE_AT_MOST:,} that are read")
         entry = known.get(str(path))
         if isinstance(entry, list) and len(entry) == 2 and entry[0] == stamp:
             found[key] = str(entry[1])
@@ -164,14 +228,14 @@ def stamp_of(path: Path) -> list[int]:
     try:
         s = path.stat()
     except OSError as error:
-        raise DataError(f"{printable(path)} cannot be read ({error.strerror}): check its permissions") from None
+        raise unreadable(path, error) from None
     return [s.st_size, s.st_mtime_ns, s.st_ctime_ns, s.st_ino]
 
 
 def _read_ledger(ledger: Path) -> dict[str, object]:
     try:
-        known = json.loads(ledger.read_text())
-    except (OSError, ValueError):
+        known = json.loads(read_regular(ledger, LEDGER_AT_MOST))
+    except (DataError, ValueError):
         return {}
     return known if isinstance(known, dict) else {}
 
@@ -200,8 +264,8 @@ def keyed_digest(content: bytes) -> str:
     place = cache_root() / "key"
     with locked(place.name, "making the key of this cache"), writable(place.parent):
         try:
-            key = bytes.fromhex(place.read_text())
-        except (FileNotFoundError, ValueError):
+            key = bytes.fromhex(read_regular(place, 1 << 20).decode()) if place.exists() else b""
+        except ValueError:
             key = b""
         if len(key) != KEY_BYTES:
             key = os.urandom(KEY_BYTES)

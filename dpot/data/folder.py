@@ -10,8 +10,10 @@ A .csv or .parquet file is read as a table (dpot/data/table.py).
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator, Mapping
+import stat
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
+from functools import partial
 from pathlib import Path
 from typing import Literal
 
@@ -19,9 +21,9 @@ import numpy as np
 
 from dpot.data.base import Dataset, Status, join_notes
 from dpot.data.cache import Builder
-from dpot.data.files import Layout, Wanted, printable, refuse
-from dpot.data.formats import check_features, check_image_values, npz_shapes, read_npz
-from dpot.data.images import decode_into, is_grey, resize_array
+from dpot.data.files import Layout, Wanted, irregular, printable, refuse, unpacked_at_most, unreadable
+from dpot.data.formats import NPZ_AT_MOST, check_features, check_image_values, npz_shapes, read_npz
+from dpot.data.images import IMAGE_AT_MOST, decode_into, is_grey, read_image, resize_array
 from dpot.data.source import BY_NAME, BY_PLACE, Facts, FileSource
 from dpot.data.splits import hold_out_fraction, in_hash_order, share
 from dpot.data.table import CSV_ENDINGS, PARQUET_ENDINGS, Table
@@ -30,6 +32,8 @@ from dpot.ranges import Count, Probability
 
 IMAGE_ENDINGS = (".png", ".jpg", ".jpeg")
 TEST_FOLDERS = ("test", "validation", "valid", "val")  # the first that exists is the test split
+NPZ_NAMES = {"x", "y", "x_train", "y_train", "x_test", "y_test"}
+ENLARGED_FREELY = 256 << 20  # bytes of the images of an .npz at their new size, however small the file is
 LUMA = np.array([0.299, 0.587, 0.114], np.float32)  # ITU-R 601, as Pillow's own conversion
 
 
@@ -55,6 +59,7 @@ class Folder(FileSource):
         test_fraction: Probability = 0.1,
         limit: Count | None = None,
         limit_test: Count | None = None,
+        follow_links: bool = False,
     ) -> None:
         super().__init__(limit, limit_test)
         self.path = path
@@ -62,6 +67,7 @@ class Folder(FileSource):
         self.channels = channels
         self.label = label  # the label's column, if the path is a table
         self.test_fraction = test_fraction
+        self.follow_links = follow_links  # symbolic links that lead out of the folder
 
     def options(self) -> dict[str, object]:
         return {"size": self.size, "channels": self.channels, "test_fraction": self.test_fraction}
@@ -85,13 +91,13 @@ class Folder(FileSource):
             table = Table(self.path, self.label, test_fraction=self.test_fraction)
             return table.whole(data_root, download=download, verify=verify)
         dataset = super().whole(data_root, download=download, verify=verify)
-        ignored = scan(Path(self.path or "").expanduser()).ignored
+        ignored = scan(Path(self.path or "").expanduser(), self.follow_links).ignored
         return replace(dataset, note=join_notes(dataset.note, f"{ignored} other files ignored" if ignored else ""))
 
     def resolve(self, data_root: str | Path | None, download: bool) -> tuple[Layout, dict[str, Path]]:
         if not self.path:
             raise UsageError("dataset.path: must be given, a folder of images, an .npz, .csv or .parquet file")
-        found = scan(Path(self.path).expanduser())
+        found = scan(Path(self.path).expanduser(), self.follow_links)
         return Layout(found.kind, tuple(Wanted(key, ()) for key in found.files)), found.files
 
     def decode(self, layout: Layout, paths: Mapping[str, Path], builder: Builder) -> Facts:
@@ -115,7 +121,8 @@ class Folder(FileSource):
         for part, chosen in parts.items():
             x = builder.empty(f"{part}_x", (len(chosen), 1 if grey else 3, self.size, self.size), np.uint8)
             where = [paths[k] for k in chosen]
-            decode_into(x, [printable(w) for w in where], [w.read_bytes for w in where], f"decoding {part}")
+            reads = [partial(read_image, w) for w in where]
+            decode_into(x, [printable(w) for w in where], reads, f"decoding {part}")
             if names:
                 builder.put(f"{part}_y", np.array([names.index(class_of[k]) for k in chosen], np.int64))
         shown = tuple(map(printable, names))
@@ -130,6 +137,9 @@ class Folder(FileSource):
             raise refuse(path, f"needs x and y, or x_train, y_train, x_test, y_test; has {', '.join(shapes)}")
         endings = ("_train", "_test") if own_split else ("",)
         wanted = [f"{v}{e}" for e in endings for v in "xy" if f"{v}{e}" in shapes]
+        others = [name for name in shapes if name not in wanted]
+        if others and (set(others) & NPZ_NAMES or not any(name.startswith("y") for name in wanted)):
+            raise refuse(path, f"holds '{others[0]}' beside {', '.join(wanted)}: name the labels y, leave out the rest")
         arrays = read_npz(path, wanted)
         labelled = {e for e in endings if f"y{e}" in arrays}
         if labelled not in (set(), set(endings)):
@@ -168,6 +178,9 @@ class Folder(FileSource):
             x = np.rint(luma).astype(np.uint8) if x.dtype == np.uint8 else luma.clip(0, 1)
         elif self.channels == "colour" and x.shape[1] == 1:
             x = np.repeat(x, 3, axis=1)
+        taken = len(x) * x.shape[1] * self.size**2 * x.itemsize
+        if taken > max(ENLARGED_FREELY, unpacked_at_most(path.stat().st_size)):
+            raise refuse(path, f"its {len(x):,} images would take {taken:,} bytes: lower dataset.size={self.size}")
         return resize_array(x, self.size)
 
 
@@ -199,15 +212,23 @@ class Scan:
     ignored: int = field(default=0)
 
 
-def scan(path: Path) -> Scan:
-    """Look at what there is; refuse what can be understood in two ways."""
+def scan(path: Path, follow_links: bool = False) -> Scan:
+    """Look at what there is; refuse what can be understood in two ways, and a file that would be two records."""
+    found = _scan(path, follow_links)
+    if path.is_dir():
+        _check_files(found.files.values(), path, follow_links, NPZ_AT_MOST if found.kind == "npz" else IMAGE_AT_MOST)
+    return found
+
+
+def _scan(path: Path, follow_links: bool) -> Scan:
     if path.is_file():
         if path.suffix.lower() != ".npz":
             raise DataError(f"{printable(path)} is neither a folder nor an .npz, .csv or .parquet file")
         return Scan("npz", {path.name: path})
     if not path.is_dir():
-        raise DataError(f"{printable(path)} does not exist: set dataset.path to a folder of images")
-    every = sorted(_walk(path), key=lambda item: os.fsencode(item[0]))
+        wrong = "is neither a regular file nor a folder" if path.exists() else "does not exist"
+        raise DataError(f"{printable(path)} {wrong}: set dataset.path to a folder of images")
+    every = sorted(_walk(path, follow_links), key=lambda item: os.fsencode(item[0]))
     images = {k: p for k, p in every if p.name.lower().endswith(IMAGE_ENDINGS) and not _hidden(k)}
     archives = {k: p for k, p in every if p.name.lower().endswith(".npz") and not _hidden(k)}
     ignored = len(every) - len(images) - len(archives)
@@ -230,16 +251,51 @@ def scan(path: Path) -> Scan:
     return Scan("images", images, ignored)
 
 
-def _walk(path: Path) -> Iterator[tuple[str, Path]]:
-    """(relative name with '/', path) of every file; symbolic links to folders are followed at the top only."""
+def _walk(path: Path, follow_links: bool) -> Iterator[tuple[str, Path]]:
+    """(relative name with '/', path) of every file; links to folders are followed at the top only."""
     for top in os.scandir(path):
-        if top.is_dir():
-            for folder, _, names in os.walk(top.path):
-                for name in names:
+        if top.is_symlink() and not _hidden(top.name) and os.path.isdir(top.path):
+            _check_link(Path(top.path), path, follow_links)  # before all of another disk is looked through
+        if os.path.isdir(top.path) and not (top.is_symlink() and _hidden(top.name)):
+            for folder, folders, names in os.walk(top.path):
+                for name in (*names, *(f for f in folders if os.path.islink(os.path.join(folder, f)))):
                     file = Path(folder, name)
                     yield file.relative_to(path).as_posix(), file
-        elif top.is_file():
+        else:
             yield top.name, Path(top.path)
+
+
+def _check_files(files: Iterable[Path], root: Path, follow_links: bool, at_most: int) -> None:
+    """Refuse what is no regular file or too large, a link that leads out of the folder, one file under two names.
+
+    An ε is about one record more or less; an image that is reached twice, by a link to it or to a folder above it,
+    would be two records.
+    """
+    names: dict[tuple[int, int], Path] = {}
+    for path in files:
+        try:
+            found = path.stat()
+        except OSError as error:
+            raise unreadable(path, error) from None
+        if not stat.S_ISREG(found.st_mode):
+            raise irregular(path)
+        if found.st_size > at_most:
+            raise refuse(path, f"has {found.st_size:,} bytes, more than the {at_most:,} that are read")
+        if path.is_symlink():
+            _check_link(path, root, follow_links)
+        first = names.setdefault((found.st_dev, found.st_ino), path)
+        if first is not path:
+            raise DataError(
+                f"{printable(path)} and {printable(first)} are one file, which would count as two records: "
+                "take one of them away"
+            )
+
+
+def _check_link(path: Path, root: Path, follow_links: bool) -> None:
+    if not follow_links and not Path(os.path.realpath(path)).is_relative_to(os.path.realpath(root)):
+        raise DataError(
+            f"{printable(path)} is a link that leads out of the folder: set dataset.follow_links=true if it is meant to"
+        )
 
 
 def _hidden(key: str) -> bool:

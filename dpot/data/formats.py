@@ -7,46 +7,79 @@ import gzip
 import hashlib
 import io
 import math
+import os
 import struct
 import zipfile
 import zlib
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
-from typing import IO
+from tokenize import TokenError
+from typing import IO, cast
 
 import numpy as np
 
-from dpot.data.files import printable, refuse
-from dpot.errors import DataError
+from dpot.data.files import first_line, inflated, open_regular, refuse, unpacked_at_most
 
 GIB = 1 << 30
 NPZ_AT_MOST = 8 * GIB  # full VisDA features in single precision take 1.2 GiB
+ARRAYS_AT_MOST = 1000  # in one .npz; four are usual
 # What the standard library's readers raise on damaged archives; RuntimeError and ValueError come from header
 # bytes that turned into an unknown compression, an encryption flag or an impossible offset.
 BROKEN = (EOFError, OSError, ValueError, RuntimeError, OverflowError, zlib.error, zipfile.BadZipFile, struct.error)
 
 
-def open_plain(path: Path) -> IO[bytes]:
-    """Open a file for reading, through gzip if it is compressed (by its first bytes, not by its name)."""
-    try:
-        raw = path.open("rb")
-    except OSError as error:
-        raise DataError(f"{printable(path)} cannot be read ({error.strerror}): check its permissions") from None
-    if raw.peek(2)[:2] == b"\x1f\x8b":
-        return gzip.GzipFile(fileobj=raw)  # type: ignore[return-value]
-    return raw
-
-
 def read_plain(path: Path, at_most: int) -> bytes:
-    """The bytes of a file, decompressed; more than at_most are refused, not read."""
+    """The bytes of a file, through gzip if it is compressed (by its first bytes, not by its name).
+
+    More than at_most, or a disproportionate number of decompressed ones, are refused, not read.
+    """
     try:
-        with open_plain(path) as f:
-            data = f.read(at_most + 1)
+        with open_regular(path) as raw:
+            size = os.fstat(raw.fileno()).st_size
+            packed = raw.peek(2)[:2] == b"\x1f\x8b"
+            bound = min(at_most, unpacked_at_most(size) if packed else size)
+            data = cast(IO[bytes], gzip.GzipFile(fileobj=raw) if packed else raw).read(bound + 1)
     except BROKEN as error:
         raise refuse(path, f"truncated or corrupt ({error})") from None
     if len(data) > at_most:
         raise refuse(path, f"holds more than the {at_most:,} bytes expected")
+    if len(data) > bound:
+        raise inflated(path, size)
     return data
+
+
+@contextmanager
+def open_zip(path: Path, members: int, at_most: int) -> Iterator[zipfile.ZipFile]:
+    """A zip archive for reading, once its directory is found sound.
+
+    At most so many members, each named once and with bytes of its own, plainly stored or deflated, which do not unpack
+    to more than at_most bytes nor to a disproportionate number of them. What is wrong while it is read names the file.
+    """
+    try:
+        with open_regular(path) as raw, zipfile.ZipFile(raw) as archive:
+            infos = sorted(archive.infolist(), key=lambda info: info.header_offset)
+            if len(infos) > members:
+                raise refuse(path, f"holds {len(infos):,} files, more than the {members:,} expected")
+            names: set[str] = set()
+            end = 0
+            for info in infos:
+                if not info.filename:
+                    raise refuse(path, "has an unexpected member without a name")
+                if info.filename in names or info.header_offset < end:
+                    raise refuse(path, f"has an unexpected member '{info.filename[:80]}': it or its bytes come twice")
+                if info.compress_type not in (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED):
+                    raise refuse(path, f"truncated or corrupt (compression {info.compress_type} is not read)")
+                names.add(info.filename)
+                end = info.header_offset + info.compress_size
+            size, unpacked = os.fstat(raw.fileno()).st_size, sum(info.file_size for info in infos)
+            if unpacked > at_most:
+                raise refuse(path, f"promises {unpacked:,} bytes, more than the {at_most:,} expected")
+            if unpacked > unpacked_at_most(size):
+                raise inflated(path, size)
+            yield archive
+    except BROKEN as error:
+        raise refuse(path, f"truncated or corrupt ({error})") from None
 
 
 def read_idx(path: Path, shape: Sequence[int]) -> tuple[np.ndarray, str]:
@@ -83,29 +116,22 @@ def parse_idx(data: bytes) -> np.ndarray:
 
 
 def npz_shapes(path: Path) -> dict[str, tuple[int, ...]]:
-    """The arrays of an .npz file and their shapes, from the headers alone."""
-    try:
-        with zipfile.ZipFile(path) as archive:
-            return {
-                _array_name(info): _npy_header(archive, info, path)[0]
-                for info in archive.infolist()
-                if info.filename.endswith(".npy")
-            }
-    except BROKEN as error:
-        raise refuse(path, f"truncated or corrupt ({error})") from None
+    """The arrays of an .npz file and their shapes, from the headers alone. It may hold nothing else."""
+    with open_zip(path, ARRAYS_AT_MOST, NPZ_AT_MOST) as archive:
+        other = next((info.filename for info in archive.infolist() if not info.filename.endswith(".npy")), None)
+        if other is not None:
+            raise refuse(path, f"holds '{other}', which is not the name of an array")
+        return {_array_name(info): _npy_header(archive, info, path)[0] for info in archive.infolist()}
 
 
 def read_npz(path: Path, names: Sequence[str]) -> dict[str, np.ndarray]:
     """The named arrays of an .npz file, their CRC-32 checked. Object arrays (pickles) are refused."""
-    try:
-        with zipfile.ZipFile(path) as archive:
-            members = {_array_name(info): info for info in archive.infolist()}
-            missing = [name for name in names if name not in members]
-            if missing:
-                raise refuse(path, f"has no array '{missing[0]}' (it has {', '.join(sorted(members)) or 'none'})")
-            return {name: _read_member(archive, members[name], path) for name in names}
-    except BROKEN as error:
-        raise refuse(path, f"truncated or corrupt ({error})") from None
+    with open_zip(path, ARRAYS_AT_MOST, NPZ_AT_MOST) as archive:
+        members = {_array_name(info): info for info in archive.infolist() if info.filename.endswith(".npy")}
+        missing = [name for name in names if name not in members]
+        if missing:
+            raise refuse(path, f"has no array '{missing[0]}' (it has {', '.join(sorted(members)) or 'none'})")
+        return {name: _read_member(archive, members[name], path) for name in names}
 
 
 def _array_name(info: zipfile.ZipInfo) -> str:
@@ -115,7 +141,7 @@ def _array_name(info: zipfile.ZipInfo) -> str:
 def _read_member(archive: zipfile.ZipFile, info: zipfile.ZipInfo, path: Path) -> np.ndarray:
     shape, fortran, dtype, start = _npy_header(archive, info, path)
     size = math.prod(shape) * dtype.itemsize
-    if info.file_size != start + size or size > NPZ_AT_MOST:
+    if info.file_size != start + size:
         raise refuse(path, f"array '{_array_name(info)}' promises {size:,} bytes, {info.file_size - start:,} follow")
     with archive.open(info) as f:
         f.read(start)
@@ -141,8 +167,8 @@ def _npy_header(
             shape, fortran, dtype = np.lib.format.read_array_header_2_0(head)
         else:
             raise ValueError(f"npy version {version} is not supported")
-    except (ValueError, EOFError, SyntaxError, TypeError) as error:
-        raise refuse(path, f"array '{name}' has no valid header ({str(error).splitlines()[0]})") from None
+    except (ValueError, EOFError, SyntaxError, TypeError, TokenError, RecursionError, MemoryError) as error:
+        raise refuse(path, f"array '{name}' has no valid header ({first_line(error)})") from None
     if dtype.hasobject:
         raise refuse(path, f"array '{name}' holds pickled objects, which are never loaded")
     return shape, fortran, dtype, head.tell()

@@ -5,57 +5,92 @@ from __future__ import annotations
 import io
 import os
 import warnings
-from collections.abc import Callable, Sequence
+import zlib
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from itertools import repeat
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import IO, TYPE_CHECKING
 
 import numpy as np
 
-from dpot.data.files import refuse
+from dpot.data.files import open_regular, printable, read_regular, refuse
 from dpot.data.progress import Meter
 from dpot.errors import DataError
 
 if TYPE_CHECKING:
     from PIL.Image import Image
 
-BATCH = 256  # images read ahead of the decoders: bounds the memory
+BATCH = 256  # images read ahead of the decoders, and
+BATCH_BYTES = 64 << 20  # their encoded bytes: both bound the memory
+IMAGE_AT_MOST = 256 << 20  # bytes of one encoded image; a photograph takes 2 to 50 million
 PIXELS_AT_MOST = 100_000_000  # of one encoded image; a photograph has 10 to 50 million
+PIXELS_FREELY = 32_000_000  # however few bytes they are encoded in; beyond that
+PIXELS_PER_BYTE = 100  # at most: a photograph has 5 to 20
+PNG_SIGNATURE = b"\x89PNG\r\n\x1a\n"
 GREY_MODES = {"1", "L", "LA", "I", "I;16", "I;16B", "I;16L", "F"}
 
 
-def open_image(data: bytes | Path, where: str) -> Image:
-    """An encoded image or its file, the header read and the size bounded; PNG and JPEG only."""
+def open_image(data: bytes | IO[bytes], where: str) -> Image:
+    """An encoded image or its open file, the header read and the size bounded; PNG and JPEG only."""
     from PIL import Image, UnidentifiedImageError
 
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", Image.DecompressionBombWarning)  # our own bound is below
-            image = Image.open(io.BytesIO(data) if isinstance(data, bytes) else data, formats=("PNG", "JPEG"))
+            file = io.BytesIO(data) if isinstance(data, bytes) else data
+            size = file.seek(0, os.SEEK_END)
+            file.seek(0)
+            image = Image.open(file, formats=("PNG", "JPEG"))
     except UnidentifiedImageError:
         raise refuse(where, "is not a readable PNG or JPEG image") from None
     except (OSError, SyntaxError, ValueError, Image.DecompressionBombError) as error:
         raise refuse(where, f"is not a readable PNG or JPEG image ({error})") from None
-    if image.width * image.height > PIXELS_AT_MOST:
-        raise refuse(where, f"has {image.width}×{image.height} pixels, more than {PIXELS_AT_MOST:,}")
+    bound = min(PIXELS_AT_MOST, max(PIXELS_FREELY, PIXELS_PER_BYTE * size))
+    if image.width * image.height > bound:
+        raise refuse(where, f"has {image.width}×{image.height} pixels, more than {bound:,} in {size:,} bytes")
     return image
+
+
+def read_image(path: Path) -> bytes:
+    """The bytes of an encoded image."""
+    return read_regular(path, IMAGE_AT_MOST)
+
+
+def check_chunks(data: bytes, where: str) -> None:
+    """Compare the CRC-32 of every chunk of a PNG image; Pillow skips those of the pixels.
+
+    PNG: a signature, then chunks of a big-endian length, a type of four letters, the content, a CRC of both.
+    """
+    at = len(PNG_SIGNATURE)
+    while at + 12 <= len(data):
+        end = at + 8 + int.from_bytes(data[at : at + 4], "big")
+        kind = data[at + 4 : at + 8]
+        if zlib.crc32(data[at + 4 : end]) != int.from_bytes(data[end : end + 4], "big") or end + 4 > len(data):
+            raise refuse(where, "is a truncated or corrupt image (a chunk's checksum differs)")
+        if kind == b"IEND":
+            return
+        at = end + 4
+    raise refuse(where, "is a truncated or corrupt image (no end)")
 
 
 def decode_image(data: bytes, where: str, size: int, grey: bool) -> np.ndarray:
     """uint8 C×size×size: upright, stretched (never cropped) by an antialiased bilinear filter."""
     from PIL import Image, ImageOps
 
+    if data.startswith(PNG_SIGNATURE):
+        check_chunks(data, where)
     image = open_image(data, where)
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")  # odd EXIF and palettes do not concern the pixels
             image.load()
-            upright = ImageOps.exif_transpose(image)
-            if upright.mode.startswith("I;16") or upright.mode == "I":
+            ImageOps.exif_transpose(image, in_place=True)
+            if image.mode.startswith("I;16") or image.mode == "I":
                 # 16-bit grey: keep the upper byte; PIL's own conversion clips at 255
-                upright = Image.fromarray((np.asarray(upright).astype(np.int64) >> 8).clip(0, 255).astype(np.uint8))
-            plain = upright.convert("L" if grey else "RGB")
+                image = Image.fromarray((np.asarray(image) >> 8).clip(0, 255).astype(np.uint8))
+            mode = "L" if grey else "RGB"
+            plain = image if image.mode == mode else image.convert(mode)
             pixels = np.asarray(plain.resize((size, size), Image.Resampling.BILINEAR))
     except (OSError, SyntaxError, ValueError, EOFError, MemoryError) as error:
         raise refuse(where, f"is a truncated or corrupt image ({error})") from None
@@ -69,18 +104,30 @@ def decode_into(target: np.ndarray, names: Sequence[str], reads: Sequence[Callab
     """
     channels, size = target.shape[1], target.shape[2]
     with ThreadPoolExecutor(os.cpu_count()) as pool, Meter(what, len(names)) as meter:
-        for start in range(0, len(names), BATCH):
-            rows = range(start, min(start + BATCH, len(names)))
-            blobs = [reads[i]() for i in rows]
-            decoded = pool.map(decode_image, blobs, [names[i] for i in rows], repeat(size), repeat(channels == 1))
-            for i, pixels in zip(rows, decoded, strict=True):
-                target[i] = pixels
-            meter.advance(len(rows))
+        row = 0
+        for blobs in _batches(reads):
+            decoded = pool.map(decode_image, blobs, names[row : row + len(blobs)], repeat(size), repeat(channels == 1))
+            for pixels in decoded:
+                target[row] = pixels
+                row += 1
+            meter.advance(len(blobs))
+
+
+def _batches(reads: Sequence[Callable[[], bytes]]) -> Iterator[list[bytes]]:
+    """What the reads give, in lists of bounded length and size."""
+    blobs: list[bytes] = []
+    for read in reads:
+        blobs.append(read())
+        if len(blobs) == BATCH or sum(map(len, blobs)) > BATCH_BYTES:
+            yield blobs
+            blobs = []
+    if blobs:
+        yield blobs
 
 
 def is_grey(path: Path) -> bool:
     """Whether an image file has no colour, from its header."""
-    with open_image(path, str(path)) as image:
+    with open_regular(path) as file, open_image(file, printable(path)) as image:
         return image.mode in GREY_MODES
 
 

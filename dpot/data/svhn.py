@@ -10,7 +10,7 @@ import numpy as np
 
 from dpot.data.cache import Builder
 from dpot.data.download import Remote
-from dpot.data.files import Layout, Wanted, check_file, refuse
+from dpot.data.files import Layout, Wanted, check_file, first_line, open_regular, refuse
 from dpot.data.formats import check_labels
 from dpot.data.source import Facts, FileSource
 
@@ -49,13 +49,15 @@ def read_mat(path: Path, count: int) -> tuple[np.ndarray, np.ndarray]:
     import scipy.io
 
     try:
-        # Shapes first, from the headers: an inflated variable is refused before it is unpacked.
-        shapes = {name: shape for name, shape, _ in scipy.io.whosmat(str(path))}
-        if shapes.get("X") != (32, 32, 3, count) or shapes.get("y") != (count, 1):
-            raise refuse(path, f"X and y have the shapes {shapes.get('X')} and {shapes.get('y')}")
-        mat: dict[str, Any] = scipy.io.loadmat(str(path), variable_names=["X", "y"])
+        with open_regular(path) as f:
+            # Shapes first, from the headers: an inflated variable is refused before it is unpacked.
+            shapes = {name: shape for name, shape, _ in scipy.io.whosmat(f)}
+            if shapes.get("X") != (32, 32, 3, count) or shapes.get("y") != (count, 1):
+                raise refuse(path, f"X and y have the shapes {shapes.get('X')} and {shapes.get('y')}")
+            f.seek(0)
+            mat: dict[str, Any] = scipy.io.loadmat(f, variable_names=["X", "y"])
     except _reader_errors() as error:
-        raise refuse(path, f"truncated or corrupt ({str(error).splitlines()[0] if str(error) else error!r})") from None
+        raise refuse(path, f"truncated or corrupt ({first_line(error)})") from None
     x, y = mat["X"], mat["y"]
     if x.dtype != np.uint8 or y.dtype.kind not in "iuf":
         raise refuse(path, f"X is {x.dtype} and y {y.dtype}")

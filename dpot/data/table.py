@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import csv
 import io
+import os
 import warnings
-from collections.abc import Mapping
+from collections import Counter
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -13,7 +16,7 @@ import numpy as np
 from dpot.data.base import Status, join_notes
 from dpot.data.cache import Builder
 from dpot.data.coding import TableCoding
-from dpot.data.files import Layout, Wanted, printable, refuse
+from dpot.data.files import Layout, Wanted, first_line, inflated, open_regular, printable, refuse, unpacked_at_most
 from dpot.data.formats import check_features, read_plain
 from dpot.data.source import BY_PLACE, Facts, FileSource
 from dpot.data.splits import hold_out_fraction
@@ -24,6 +27,8 @@ if TYPE_CHECKING:
     import pandas as pd
 
 TABLE_AT_MOST = 4 << 30
+HEADER_AT_MOST = 1 << 20
+COLUMNS_AT_MOST = 100_000  # gene expression tables have 20,000 to 60,000
 CSV_ENDINGS = (".csv", ".csv.gz")
 PARQUET_ENDINGS = (".parquet", ".pq")
 
@@ -94,7 +99,7 @@ class Table(FileSource):
             if self.label not in table.columns:
                 raise UsageError(
                     f"dataset.label={self.label}: {printable(path)} has the columns "
-                    f"{', '.join(map(str, table.columns))[:500]} (null: no label)"
+                    f"{printable(', '.join(map(str, table.columns))[:500])} (null: no label)"
                 )
             labels, names = class_numbers(table.pop(self.label), path)
         note, coding, columns = "", {}, list(map(str, table.columns))
@@ -143,26 +148,76 @@ def read_table(path: Path) -> pd.DataFrame:
         with warnings.catch_warnings():
             warnings.simplefilter("error", pd.errors.ParserWarning)  # rows longer than the header
             if name.endswith(PARQUET_ENDINGS):
-                import pyarrow.parquet
-
-                table = pyarrow.parquet.read_table(str(path)).to_pandas()
+                table = _read_parquet(path)
             elif name.endswith(CSV_ENDINGS):
                 data = read_plain(path, TABLE_AT_MOST)
-                header = pd.read_csv(io.BytesIO(data), header=None, nrows=1, dtype=str, index_col=False)
-                twice = header.iloc[0][header.iloc[0].duplicated()]
-                if len(twice):
-                    raise refuse(path, f"has two columns named '{twice.iloc[0]}'")
+                _check_names(_header(data, path), path)  # pandas would rename the second of two
                 table = pd.read_csv(
                     io.BytesIO(data), index_col=False, float_precision="round_trip", skipinitialspace=True
                 )
             else:
                 raise UsageError(f"{printable(path)}: a table is a .csv, .csv.gz or .parquet file")
-    except (ValueError, OSError, pd.errors.ParserError, pd.errors.ParserWarning, pyarrow.ArrowException) as error:
-        first = str(error).strip().splitlines()
-        raise refuse(path, f"is not a readable table ({first[0] if first else type(error).__name__})") from None
+    except (
+        *(ValueError, OSError, LookupError, TypeError, AttributeError, NotImplementedError),  # by pandas' metadata
+        *(pd.errors.ParserError, pd.errors.ParserWarning, pyarrow.ArrowException, csv.Error),
+    ) as error:
+        raise refuse(path, f"is not a readable table ({first_line(error)})") from None
     if len(table) < 2 or table.columns.empty:
         raise refuse(path, f"holds {len(table)} records; at least 2 are needed")
+    _check_names(map(str, table.columns), path)
     return table
+
+
+def _check_names(names: Iterable[str], path: Path) -> None:
+    counts = Counter(names)
+    if counts.total() > COLUMNS_AT_MOST:
+        raise refuse(path, f"has {counts.total():,} columns, more than the {COLUMNS_AT_MOST:,} that are read")
+    twice = next((name for name, times in counts.items() if times > 1), None)
+    if twice is not None:
+        raise refuse(path, f"has two columns named '{twice}'")
+
+
+def _header(data: bytes, path: Path) -> list[str]:
+    """The names of the columns of a CSV, which must stand at the beginning: pandas has no bound for them."""
+    rows = csv.reader(
+        io.StringIO(data[:HEADER_AT_MOST].decode("utf-8-sig", "replace"), newline=""), skipinitialspace=True
+    )
+    names = next((row for row in rows if row), [])
+    if len(data) > HEADER_AT_MOST and next(rows, None) is None:
+        raise refuse(path, f"does not end its first line within {HEADER_AT_MOST:,} bytes")
+    return names
+
+
+def _read_parquet(path: Path) -> pd.DataFrame:
+    """A Parquet file whose footer promises a bounded table. Its pages' checksums are compared where it has any.
+
+    Words are read as references to the different ones, and written out when their size is known.
+    """
+    import pyarrow.compute
+    import pyarrow.parquet
+
+    with open_regular(path) as f:
+        size = os.fstat(f.fileno()).st_size
+        bound = min(TABLE_AT_MOST, unpacked_at_most(size))
+        footer = pyarrow.parquet.read_metadata(f)
+        packed = sum(footer.row_group(i).total_byte_size for i in range(footer.num_row_groups))
+        if max(packed, 8 * footer.num_rows * footer.num_columns) > bound:
+            raise inflated(path, size)
+        schema = footer.schema.to_arrow_schema()
+        words = [i for i, field in enumerate(schema) if field.type in (pyarrow.string(), pyarrow.large_string())]
+        names = [schema.field(i).name for i in words]
+        file = pyarrow.parquet.ParquetFile(f, read_dictionary=names, page_checksum_verification=True)
+        table = file.read()
+    written_out = 0
+    for i in words:
+        for chunk in table.column(i).chunks:
+            lengths = pyarrow.compute.binary_length(chunk.dictionary)
+            written_out += pyarrow.compute.sum(lengths.take(chunk.indices)).as_py() or 0
+    if written_out > bound:
+        raise inflated(path, size)
+    for i in words:
+        table = table.set_column(i, schema.field(i), table.column(i).cast(schema.field(i).type))
+    return table.to_pandas()
 
 
 def numeric(table: pd.DataFrame, path: Path) -> np.ndarray:
@@ -172,8 +227,9 @@ def numeric(table: pd.DataFrame, path: Path) -> np.ndarray:
     for column in table.columns:
         values = table[column]
         if not pd.api.types.is_numeric_dtype(values) or pd.api.types.is_complex_dtype(values):
+            shown = printable(str(column))
             raise DataError(
-                f"{printable(path)}: column '{column}' is not numeric: give dataset.categories={{{column}:[...]}} or "
+                f"{printable(path)}: column '{shown}' is not numeric: give dataset.categories={{{shown}:[...]}} or "
                 "leave it out"
             )
         gaps = np.flatnonzero(values.isna().to_numpy())

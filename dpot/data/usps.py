@@ -12,7 +12,7 @@ import numpy as np
 from dpot.data.base import join_notes
 from dpot.data.cache import Builder
 from dpot.data.download import Remote
-from dpot.data.files import Layout, Wanted, check_file, refuse
+from dpot.data.files import Layout, Wanted, check_file, open_regular, refuse
 from dpot.data.formats import check_image_values, check_labels, read_npz
 from dpot.data.images import resize_array
 from dpot.data.source import Facts, FileSource, Known
@@ -125,7 +125,7 @@ def read_libsvm(path: Path, count: int) -> tuple[np.ndarray, np.ndarray]:
     y = np.empty(count, np.int64)
     row = 0
     try:
-        with bz2.open(path, "rt", encoding="ascii") as f:
+        with open_regular(path) as raw, bz2.open(raw, "rt", encoding="ascii") as f:
             while line := f.readline(1 << 16):
                 fields = line.split()
                 if row == count:

@@ -217,7 +217,7 @@ def test_links_are_followed_at_the_top_only(tmp_path: Path) -> None:
     (tmp_path / "elsewhere" / "loop").symlink_to(tmp_path / "elsewhere")
     (tmp_path / "p").mkdir()
     (tmp_path / "p" / "a").symlink_to(tmp_path / "elsewhere")
-    data = Folder(str(tmp_path / "p")).load()
+    data = Folder(str(tmp_path / "p"), follow_links=True).load()
     assert len(data.train) + len(data.test) == 3
     assert data.class_names == ("a",)
 
