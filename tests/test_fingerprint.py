@@ -94,7 +94,6 @@ def planned(paper, kind, name, profile):
 
 # (kind, name, row, profile) of records that ran with other settings than their sheet has now; marked in their notes.
 EXCEPTIONS = {
-    ("dp_swd", "table", "2", "DP-MERF", "paper"),  # Fashion-MNIST, seed 0: kernel_variance 105 instead of 127
     *(
         ("dp_sinkhorn", *where, row, "short")
         for where in (("table", "3"), ("figure", "3"))
