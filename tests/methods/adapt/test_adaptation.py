@@ -54,7 +54,7 @@ def fit(method, task):
 
 
 def paper_budget(**options):
-    return Budget(bound="coded", mode="paper", **options)
+    return Budget(bound="coded", conversion="mironov", mode="paper", **options)
 
 
 def test_the_published_run_has_11_epochs_of_source_training_and_41652_releases():
