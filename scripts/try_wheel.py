@@ -101,6 +101,12 @@ def main() -> None:
         answer, said = environment.dpot("task=compare paper=dp_swd table=2")
         assert answer["cells"], answer
         assert "no committed results here" in said, said
+        own = environment.folder / "settings" / "local" / "default.yaml"
+        own.parent.mkdir(parents=True)
+        own.write_text("# @package _global_\nseed: 3\n")
+        command = str(environment.python.parent / "dpot")
+        shown = environment.run(command, "--config-dir", "settings", "task=data", "--cfg", "job").stdout
+        assert "seed: 3" in shown.splitlines(), shown
         answer, _ = environment.dpot("task=report")
         assert (environment.folder / answer["folder"] / "index.html").is_file(), answer
     print("the wheel works by itself")
