@@ -7,12 +7,10 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 import torch
-from omegaconf import DictConfig
 from rich.console import Console
 from rich.table import Table
 from torch import Tensor, nn
 
-from dpot import config
 from dpot.data.base import Dataset, unit_range
 from dpot.errors import UsageError
 from dpot.methods.classify.base import Budgets, Classification
@@ -20,7 +18,6 @@ from dpot.methods.work import statement_of
 from dpot.models.wdp_cnn import WdpNetwork
 from dpot.privacy.wdp.budget import BayesianBudget, Beside, WassersteinBudget
 from dpot.privacy.wdp.formulas import attack_success, floor
-from dpot.profiles import Profile
 from dpot.ranges import Count, NonNegative, Positive
 from dpot.record import Record
 from dpot.tasks.training import Findings, Training, TrainingTask, show_headline
@@ -54,12 +51,10 @@ class Classify(TrainingTask[ClassifierTraining]):
         self.noise_multiplier = noise_multiplier
         self.network: WdpNetwork = network or WdpNetwork()
 
-    def load(self, cfg: DictConfig, profile: Profile) -> Dataset:
+    def accept(self, data: Any) -> None:
         """Images with labels."""
-        data = config.instantiate(cfg.dataset, "dataset").load(cfg.data_root)
         if not isinstance(data, Dataset) or data.kind != "images" or data.train.y is None or data.test.y is None:
             raise UsageError(f"dataset={data.name}: task=classify needs images with labels")
-        return data.limited(profile.records) if profile.records else data
 
     def build(self, one: ClassifierTraining) -> None:
         """The network and its engine."""

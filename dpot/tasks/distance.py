@@ -23,9 +23,8 @@ from dpot.methods.distance.direct_wad import DirectWad
 from dpot.methods.distance.parties import Distance as Method
 from dpot.methods.distance.parties import Estimate, Party
 from dpot.methods.distance.sketch import SketchDistance
-from dpot.papers.triangle_wad.clouds import Side, loaded, points_allowed, two_sides
+from dpot.papers.triangle_wad.clouds import Side, points_allowed, two_sides
 from dpot.privacy.budget import Budget
-from dpot.profiles import Profile
 from dpot.ranges import Count, Positive
 from dpot.record import Record
 from dpot.tasks.training import Findings, Training, TrainingTask, show_headline
@@ -65,10 +64,6 @@ class Distance(TrainingTask[Training]):
         super().check(cfg)
         if config.locate(str(cfg.loss._target_), "loss").private:  # type: ignore[attr-defined]
             self._check_one_release_of_single_records()
-
-    def load(self, cfg: DictConfig, profile: Profile) -> Any:
-        """A data set or a pair."""
-        return loaded(cfg, profile)
 
     def build(self, one: Training) -> None:
         """Nothing is trained."""

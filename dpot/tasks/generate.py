@@ -12,7 +12,6 @@ from pathlib import Path
 from typing import Any, Literal
 
 import torch
-from omegaconf import DictConfig
 from rich.console import Console
 from rich.table import Table
 from torch import Tensor
@@ -74,12 +73,10 @@ class Generate(TrainingTask[GeneratorTraining]):
         reference = fid_reference if judged_on == "test" else judged_on
         self.protocol = FrechetInception(samples=fid_samples, reference=reference)
 
-    def load(self, cfg: DictConfig, profile: Profile) -> Dataset:
-        """A data set of images."""
-        data = config.instantiate(cfg.dataset, "dataset").load(cfg.data_root)
+    def accept(self, data: Any) -> None:
+        """Images."""
         if not isinstance(data, Dataset) or data.kind != "images":
             raise UsageError(f"dataset={data.name}: task=generate needs a data set of images")
-        return data.limited(profile.records) if profile.records else data
 
     def build(self, one: GeneratorTraining) -> None:
         """The generator, its judges, and the engine if the method has one."""

@@ -15,7 +15,6 @@ from typing import Any, Literal
 
 import numpy as np
 import torch
-from omegaconf import DictConfig
 from rich.console import Console
 from rich.table import Table as TextTable
 from torch import Tensor
@@ -73,9 +72,22 @@ class Synthesize(TrainingTask[Synthesis]):
     def __init__(self, count: Count | None = None, format: Format = "auto", utility: bool = True) -> None:
         self.count, self.format, self.utility = count, format, utility
 
-    def load(self, cfg: DictConfig, profile: Profile) -> Dataset:
-        """Images or a table."""
-        return _usable(config.instantiate(cfg.dataset, "dataset").load(cfg.data_root), profile)
+    def accept(self, data: Any) -> None:
+        """Images that are not too small, or a table with public ranges."""
+        if not isinstance(data, Dataset) or data.kind not in ("images", "table"):
+            raise UsageError(
+                f"dataset={data.name}: task=synthesize needs images or a table; "
+                "rows of numbers go into a .csv file, with dataset=table and the public ranges in dataset.bounds"
+            )
+        if data.kind == "images" and min(data.shape[1:]) < SMALLEST_SIDE:
+            raise UsageError(
+                f"dataset.size={min(data.shape[1:])}: images need {SMALLEST_SIDE}×{SMALLEST_SIDE} pixels at least"
+            )
+        if data.kind == "table" and not data.coding:
+            raise UsageError(
+                "dataset.bounds: give the public range of each number, {age:[0,100],…}, and dataset.categories "
+                "for columns of words; what occurs in the data is private"
+            )
 
     def build(self, one: Synthesis) -> None:
         """The generator of images (a table has one of its own), and what could not be written is refused."""
@@ -149,24 +161,6 @@ class Synthesize(TrainingTask[Synthesis]):
         if table != (self.format == "csv") and self.format != "npz":
             raise UsageError(f"task.format={self.format}: tables are written as csv or npz, images as png or npz")
         return self.format
-
-
-def _usable(data: Any, profile: Profile) -> Dataset:
-    if not isinstance(data, Dataset) or data.kind not in ("images", "table"):
-        raise UsageError(
-            f"dataset={data.name}: task=synthesize needs images or a table; "
-            "rows of numbers go into a .csv file, with dataset=table and the public ranges in dataset.bounds"
-        )
-    if data.kind == "images" and min(data.shape[1:]) < SMALLEST_SIDE:
-        raise UsageError(
-            f"dataset.size={min(data.shape[1:])}: images need {SMALLEST_SIDE}×{SMALLEST_SIDE} pixels at least"
-        )
-    if data.kind == "table" and not data.coding:
-        raise UsageError(
-            "dataset.bounds: give the public range of each number, {age:[0,100],…}, and dataset.categories "
-            "for columns of words; what occurs in the data is private"
-        )
-    return data.limited(profile.records) if profile.records else data
 
 
 def _coding(data: Dataset) -> Coding:

@@ -8,8 +8,8 @@ record   statement, files, record.json, in this order
 discard  the checkpoints, which hold states of noise generators. A run that was killed just before this step leaves
          them beside its record, and the next one that finds the record deletes them
 
-A task says what it reads (`load`), what it trains (`build`, `fit`), how it judges (`judge_together`, `judge`) and how
-it shows a record (`show`).
+A task says what it can learn from (`accept`), what it trains (`build`, `fit`), how it judges (`judge_together`,
+`judge`) and how it shows a record (`show`).
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ from omegaconf import DictConfig, OmegaConf
 from rich.console import Console
 
 from dpot import config
-from dpot.data.base import facts
+from dpot.data.base import Dataset, facts
 from dpot.errors import UsageError
 from dpot.privacy.budget import Budget
 from dpot.privacy.ledger import Ledger
@@ -117,9 +117,8 @@ class TrainingTask(Task, Generic[T]):
 
     # what a task fills in
 
-    @abstractmethod
-    def load(self, cfg: DictConfig, profile: Profile) -> Any:
-        """The data of this configuration, cut to the profile; others than the task can learn from are refused."""
+    def accept(self, data: Any) -> None:
+        """Refuse data that this task cannot learn from."""
 
     @abstractmethod
     def build(self, one: T) -> None:
@@ -171,6 +170,12 @@ class TrainingTask(Task, Generic[T]):
             raise UsageError("privacy.epsilon: this loss is private and needs a budget, for instance privacy=eps1")
         if not loss.private and budget.epsilon is not None:
             raise UsageError("privacy: this loss adds no accounted noise, so no budget holds for it: use privacy=none")
+
+    def load(self, cfg: DictConfig, profile: Profile) -> Any:
+        """The data set of this configuration, cut to the profile."""
+        data = config.instantiate(cfg.dataset, "dataset").load(cfg.data_root)
+        self.accept(data)
+        return data.limited(profile.records) if profile.records and isinstance(data, Dataset) else data
 
     def _begin(self, run: Run, at_hand: dict[str, Any]) -> T | Record:
         """The record of this configuration, or the training that will make it, ready to run."""
