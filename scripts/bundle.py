@@ -37,7 +37,7 @@ RUNNER = """#!/bin/sh
 # runs dpot from this folder alone: bundle/dpot task=...
 here=$(cd "$(dirname "$0")" && pwd)
 export PYTHONPATH="$here/code:$here/site" DPOT_DATA="${DPOT_DATA:-$here/data}"
-exec "${PYTHON:-python3}" -m dpot "$@"
+exec "${PYTHON:-python3}" -P -m dpot "$@" # -P: not the code of a clone that one stands in
 """
 
 

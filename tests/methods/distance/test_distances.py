@@ -178,5 +178,3 @@ def test_what_no_party_can_hold_is_refused(given):
 def test_wrong_parties_are_refused():
     with pytest.raises(UsageError, match="columns"):
         play(DirectWad(), cloud(3, 2, 0), cloud(3, 3, 0))
-    with pytest.raises(UsageError, match="task=distance"):
-        DirectWad().prepare(None)
