@@ -40,6 +40,9 @@ def logistic_regression(
         max_iter=ITERATIONS,
         max_eval=max_iter,  # its own bound could end a turn before the iterations do
         tolerance_grad=tolerance,
+        tolerance_change=torch.finfo(
+            x.dtype
+        ).eps,  # below that, steps are rounding errors and the rest of them lead nowhere
         history_size=10,
         line_search_fn="strong_wolfe",
     )

@@ -202,3 +202,13 @@ def test_the_cnn_drops_the_same_channels_with_and_without_our_kernels(network, m
         monkeypatch.setattr(layer, "_takes", lambda *_: False)
     for mine, other in zip(ours, gradients(), strict=True):
         assert float((mine - other).norm() / other.norm()) < 1e-3
+
+
+def test_a_regression_whose_gradient_stays_above_the_tolerance_ends_where_steps_are_rounding_errors():
+    random = torch.Generator().manual_seed(0)
+    labels = torch.arange(300) % 10
+    images = (
+        0.5 + 0.05 * torch.randn(300, 784, generator=random) + 0.02 * torch.randn(10, 784, generator=random)[labels]
+    )
+    turns = sum(1 for _ in classifiers.logistic_regression(images, labels, 10, tolerance=0.0))
+    assert turns < 10  # of 50 iterations; 5,000 are allowed
