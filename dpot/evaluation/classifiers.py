@@ -53,10 +53,13 @@ def logistic_regression(
         value.backward()
         return value
 
-    state, done = optimiser.state[weight], -1
-    while done < (done := state.get("n_iter", 0)) < max_iter:  # a turn without an iteration: it has ended
+    state, done = optimiser.state[weight], 0
+    while done < max_iter:
         optimiser.step(loss)
         yield
+        if state["n_iter"] < done + ITERATIONS:  # it ended by itself
+            break
+        done = state["n_iter"]
     return lambda new: F.linear(new, weight, bias).detach().argmax(1)
 
 
