@@ -60,8 +60,9 @@ def main() -> None:
     elif not (options.output_root / "runs").is_dir():
         parser.error(f"{options.output_root} has no runs")
     else:
-        keep_runs(sheet, options.output_root, is_wanted, options.anew)
-        write_comparison(sheet)
+        served = keep_runs(sheet, options.output_root, is_wanted, options.anew)
+        for other in [sheet, *(one for one in sheets.all_sheets() if (one.paper, one.kind, one.name) in served)]:
+            write_comparison(other)
     readme.update()
 
 
@@ -74,8 +75,14 @@ def keep_computed(source: Path, target: Path) -> None:
         print(f"kept: {file.name}")
 
 
-def keep_runs(sheet: sheets.Sheet, output_root: Path, is_wanted: Callable[[Record], bool], anew: bool = False) -> None:
-    """Add the runs of a sheet that are not kept yet; `anew`: in place of those that are."""
+def keep_runs(
+    sheet: sheets.Sheet, output_root: Path, is_wanted: Callable[[Record], bool], anew: bool = False
+) -> set[tuple[str, str, str]]:
+    """Add the runs of a sheet that are not kept yet, or, `anew`, put them in the place of those that are.
+
+    Returns the other sheets that the replaced runs served.
+    """
+    others: set[tuple[str, str, str]] = set()
     folder = store.folder_of(sheet)
     kept = {path: store.read(path, strict=True) for path in {*store.files(), folder / store.RECORDS}}
     committed = [record for found in kept.values() for record in found]
@@ -98,6 +105,7 @@ def keep_runs(sheet: sheets.Sheet, output_root: Path, is_wanted: Callable[[Recor
             for path, found in kept.items():
                 old = [record for record in found if home in record.homes and is_wanted(record)]
                 homes += [other for record in old for other in record.homes if other not in homes]
+                others |= {other.sheet for other in homes} - {home.sheet}
                 kept[path] = [record for record in found if record not in old]
                 changed |= {path} if old else set()
             served.discard(_cell(home))
@@ -112,6 +120,7 @@ def keep_runs(sheet: sheets.Sheet, output_root: Path, is_wanted: Callable[[Recor
     for path in sorted(changed):
         if kept[path] or path.exists():
             store.write(path, kept[path])
+    return others
 
 
 def _copied(sheet: sheets.Sheet, home: Home, run: KeptRecord, name: str) -> dict[str, str]:

@@ -187,6 +187,7 @@ def test_anew_a_new_run_takes_the_place_of_the_old_one_in_every_sheet_it_served(
     keep()
     assert store.read(folder / store.RECORDS)[1].metrics["accuracy"] == kept[1].metrics["accuracy"]
     keep("--anew")
+    assert "12.5" in (tmp_path / "results/dp_swd/table_1/comparison.md").read_text()
     found = store.read(folder / store.RECORDS)
     assert [record.homes[0].seed for record in found] == [0, 1, 2]
     assert found[1].metrics["accuracy"] == 12.5
