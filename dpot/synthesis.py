@@ -116,11 +116,8 @@ class Synthesizer(BaseEstimator):
         budget = budget or Budget(self.epsilon, self.delta, conversion="tight")
         if budget.epsilon is None or budget.delta is None:
             raise UsageError("privacy.epsilon: synthesis needs a budget")
-        if len(records) < 2 or budget.delta >= 1 / len(records):
-            raise PrivacyError(
-                f"delta={budget.delta:g} with {len(records)} records: it must be below 1/records, "
-                "or publishing one of them at random would satisfy it"
-            )
+        if len(records) < 2:
+            raise PrivacyError(f"there is nothing to learn from {len(records)} records")
         task = self._problem(records, labels, max(1, len(classes)), budget, generator, **problem)
         for note in notes:
             task.ledger.note_uncovered(note)

@@ -55,6 +55,8 @@ class Statement:
     noise: dict[str, Any] | None
     not_covered: list[str]
     other_budgets: list[str] = field(default_factory=list)  # numbers that are called budgets and are no ε, in words
+    warnings: list[str] = field(default_factory=list)  # what makes this (ε, δ) say little, however well it is proved
+    set_aside: float = 0.0  # of δ, for samplers that may fail
 
     @classmethod
     def from_dict(cls, stored: Mapping[str, Any]) -> Statement:
@@ -68,18 +70,21 @@ class Statement:
         """The statement of a ledger; `noise` is NoiseSource.record(), `accountants` restricts who is asked."""
         spending, budget = ledger.spending(), ledger.budget
         assert budget.delta is not None
-        epsilon, way = own_epsilon_and_way(spending, budget.delta, budget.bound, budget.conversion)
+        left = ledger.delta
+        epsilon, way = math.inf, "rényi"  # where the samplers' failures leave nothing of δ
+        if left:
+            epsilon, way = own_epsilon_and_way(spending, left, budget.bound, budget.conversion)
         event = composed(spending) if spending else None
         events = [atom for e in spending for atom, _ in e.atoms()]
         has_projections = any(_projects(atom) for atom in events)
         obstacles = _obstacles(ledger, events, noise, has_projections)
-        asked = accounts(event, budget.delta, budget.bound, accountants) if event else {}
+        asked = accounts(event, left, budget.bound, accountants) if event and left else {}
         return cls(
             epsilon=epsilon if math.isfinite(epsilon) else None,
             delta=budget.delta,
             budget=budget.epsilon,
             rigorous=not obstacles,
-            reasons=obstacles or _grounds(events, way, has_projections),
+            reasons=obstacles or _grounds(events, way, has_projections, budget.delta - left),
             adjacency=str(ledger.adjacency or "none"),
             adjacency_meaning=adjacency_words(ledger.adjacency),
             mode=budget.mode,
@@ -94,6 +99,8 @@ class Statement:
             },
             noise=_noise(noise, events) if noise is not None else None,
             not_covered=_not_covered(ledger, events),
+            warnings=_warnings(ledger),
+            set_aside=budget.delta - left,
         )
 
     def to_dict(self) -> dict[str, Any]:
@@ -107,7 +114,8 @@ class Statement:
         if self.epsilon is None:
             return f"No differential privacy: no finite ε covers what was released (δ = {self.delta:g})."
         kind = "is" if self.rigorous else "is claimed to be, without a complete proof,"
-        return f"What was released {kind} ({self.epsilon:.4g}, {self.delta:g})-differentially private."
+        sentence = f"What was released {kind} ({self.epsilon:.4g}, {self.delta:g})-differentially private."
+        return " ".join([sentence, *self.warnings])
 
     def to_markdown(self) -> str:
         """The statement as a Markdown section."""
@@ -212,7 +220,16 @@ def _obstacles(
     return reasons + ledger.unsound
 
 
-def _grounds(events: Sequence[Event], way: Way, has_projections: bool) -> list[str]:
+def _warnings(ledger: Ledger) -> list[str]:
+    if not ledger.large_delta:
+        return []
+    return [
+        f"WARNING: δ = {ledger.budget.delta:g} is not below 1/{ledger.records}, one over the number of records: "
+        "publishing one of them, drawn at random, would satisfy this too."
+    ]
+
+
+def _grounds(events: Sequence[Event], way: Way, has_projections: bool, set_aside: float) -> list[str]:
     grounds = [
         "every release was entered in the ledger before it was made, together with the sampler that drew its records",
         WAYS[way],
@@ -222,6 +239,11 @@ def _grounds(events: Sequence[Event], way: Way, has_projections: bool) -> list[s
         grounds.append(
             "whole numbers with discrete Gaussian noise are as private as the slightly smaller continuous noise that "
             "is accounted for them (dpot/privacy/counts.py has the proof)"
+        )
+    if set_aside:
+        grounds.append(
+            f"of δ, {set_aside:.2g} was set aside for samplers that draw another subset than the accounted one; ε is "
+            "what the rest proves"
         )
     if has_projections:
         grounds.append(

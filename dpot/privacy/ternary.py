@@ -54,8 +54,8 @@ def projection_ternary_moments(
     top = log_terms.max(axis=0)
     result = math.log(4) + top + np.log(np.exp(log_terms - top).sum(axis=0))
     result[0] = 0.0
-    # With e ≤ 1 the n-th term is followed by one rho·(n + k/2)/(n + 1) times as large: from the last one kept on at most
-    # `ratio`, which is that of the last one itself where k ≥ 2 (it falls with n), and the limit rho where k = 1.
+    # With e ≤ 1 the n-th term is followed by one rho·(n + k/2)/(n + 1) times as large. From the last one kept on this
+    # is at most `ratio`: it falls with n where k ≥ 2, and grows to rho where k = 1.
     rho = pairs * math.exp(log_scale)
     ratio = rho * max(1.0, (_TERMS - 1 + projections / 2) / _TERMS)
     last = log_moment[-1] + (_TERMS - 1) * (log_scale + np.log(np.maximum(pairs, 1e-300)))

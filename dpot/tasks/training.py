@@ -30,7 +30,8 @@ from rich.console import Console
 
 from dpot import config
 from dpot.data.base import Dataset, facts
-from dpot.errors import UsageError
+from dpot.errors import PrivacyError, UsageError
+from dpot.methods.work import SILENCE
 from dpot.privacy.budget import Budget
 from dpot.privacy.ledger import Ledger
 from dpot.privacy.noise import NoiseSource
@@ -80,6 +81,7 @@ class Training:
             "ledger": Ledger.of(budget or self.budget),
             "noise": NoiseSource(device=self.device),
             "random": torch.Generator(self.device).manual_seed(self.cfg.seed),
+            "large_delta": bool(self.cfg.get("large_delta", False)),
             **self.frame(),
         }
 
@@ -217,6 +219,10 @@ class TrainingTask(Task, Generic[T]):
         """Judge, write the record, and only then delete the checkpoints."""
         found = self.judge(one)
         told = found.statement
+        if one.method.private and not told.entries:
+            raise PrivacyError(SILENCE)
+        for warning in told.warnings:
+            log.warning("%s", warning)
         write_atomically(one.run.directory / "privacy.md", told.to_markdown())
         write_atomically(one.run.directory / "privacy.html", told.to_html())
         files = found.files | {"statement": "privacy.md", "statement_page": "privacy.html"}

@@ -12,8 +12,9 @@ values have been seen, a draw is new with probability at least 1 - (B-1)/N, henc
     P(fewer than B distinct) ≤ P(Binomial(M, (B-1)/N) > M - B),
 
 and M is the smallest number that puts this below FAILURE = 2^-64 (M = 112 for B=100, N=60,000). In that
-event a value is repeated; a mechanism whose analysis excludes it is (ε, δ + (1+e^ε)·T·2^-64)-DP after T
-steps. If M is large (a batch that is no small part of the population), all N keys are sorted instead.
+event a value is repeated. It has nothing to do with the records, and otherwise the subset is exactly uniform, so that T
+steps cost T·2^-64 of δ (dpot/privacy/failures.py), which is taken off before the noise is calibrated.
+If M is large (a batch that is no small part of the population), all N keys are sorted instead.
 The iid numbers are 63-bit integers modulo N: each value's probability is off by a factor within 1 ± N/2^63.
 """
 
@@ -77,6 +78,11 @@ class _Distinct:
         needed = [draws_needed(batch, population) for population in populations]
         self.draws = None if None in needed else max(m for m in needed if m is not None)
         self._padding = torch.arange(self.width, device=self.device) >= self.populations
+
+    @property
+    def failure(self) -> float:
+        """The probability that a draw is not a uniform sample without replacement."""
+        return self.groups * (FAILURE if self.draws is not None else self.width**2 * 2.0**-127)
 
     def draw(self) -> Tensor:
         """Indices of shape (groups, batch)."""
@@ -143,6 +149,9 @@ class FixedSize(Sampler):
     def draw(self) -> Draw:
         return Draw(self._distinct.draw()[0])
 
+    def facts(self) -> dict[str, Any]:
+        return super().facts() | {"failure": self._distinct.failure}
+
 
 class Poisson(Sampler):
     """Each record is in independently with probability `rate` (add/remove adjacency), padded to a fixed size.
@@ -183,7 +192,8 @@ class Poisson(Sampler):
         return Draw(self._distinct.draw()[0], u < self._survival)
 
     def facts(self) -> dict[str, Any]:
-        return super().facts() | {"batch": self.population * self.rate, "overflow": self.overflow}
+        batch = self.population * self.rate
+        return super().facts() | {"batch": batch, "failure": self._distinct.failure, "overflow": self.overflow}
 
 
 class Stratified(Sampler):
@@ -221,7 +231,8 @@ class Stratified(Sampler):
         return Draw(self._members.index_select(0, inside))
 
     def facts(self) -> dict[str, Any]:
-        return super().facts() | {"per_class": self.per_class, "class_sizes": self.class_sizes}
+        classes = {"per_class": self.per_class, "class_sizes": self.class_sizes}
+        return super().facts() | classes | {"failure": self._distinct.failure}
 
 
 class FullBatch(Sampler):

@@ -38,7 +38,8 @@ def test_moments_are_bounded_from_above_and_closely(d: int, k: int, sigma: float
 def test_the_tail_of_the_series_is_taken_from_above(monkeypatch: pytest.MonkeyPatch) -> None:
     """With many directions the terms shrink slowly at first. Cut off early, what is left out must still be covered."""
     whole = projection_ternary_moments(784, 4000, 0.95, largest=2)
-    monkeypatch.setattr(ternary, "_log_expansion", lambda full=ternary._log_expansion(): full[:12])
+    few = ternary._log_expansion()[:12]
+    monkeypatch.setattr(ternary, "_log_expansion", lambda: few)
     monkeypatch.setattr(ternary, "_TERMS", 12)
     assert np.all(projection_ternary_moments(784, 4000, 0.95, largest=2) >= whole)
 
@@ -54,7 +55,7 @@ def test_three_neighbours_are_bounded_by_four_pairs(order: int) -> None:
 
 @pytest.mark.parametrize(("distance", "order"), [(0.5, 3), (1.0, 4), (2.0, 6)])
 def test_gaussian_triples_stay_below_four_times_the_worst_pair(distance: float, order: int) -> None:
-    """Three Gaussians in the plane, at most so far apart, by quadrature; the factor 2^j that was here before is no use."""
+    """Three Gaussians in the plane, at most so far apart, by quadrature."""
     step = 0.1
     x, y = np.meshgrid(*[np.arange(-9.0, 9.0 + order * distance, step)] * 2, indexing="ij")
 

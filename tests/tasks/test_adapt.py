@@ -61,6 +61,11 @@ def test_every_method_runs_and_its_statement_comes_from_its_ledger(office, tmp_p
         assert 9 < privacy["epsilon"] <= 10
     if method == "dp_swd_paper":
         assert any("no noise" in reason for reason in privacy["reasons"])
+    assert not list(Path(record["files"]["statement"]).parent.glob("features*"))  # beside the guarantee: no records
+    private = Path(record["files"]["picture"]).parent
+    assert (private.name, private.stat().st_mode & 0o777) == ("private", 0o700)
+    assert "no ε covers" in (private / "README.txt").read_text()
+    assert any("private/" in item for item in privacy["not_covered"])
     assert Path(record["files"]["picture"]).read_bytes().startswith(b"\x89PNG\r\n\x1a\n")
     assert not list(tmp_path.rglob("*.dpot"))  # no checkpoint remains
 
