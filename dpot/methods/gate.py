@@ -39,7 +39,7 @@ from torch import Tensor
 
 from dpot.errors import PrivacyError
 from dpot.methods.tape import Passed, Tape
-from dpot.privacy.counts import count_deviation
+from dpot.privacy.counts import check_drawable, count_deviation
 from dpot.privacy.errors import POSITIVE, InvalidParameter, SamplerMismatch, number
 from dpot.privacy.events import (
     CountGaussian,
@@ -225,6 +225,9 @@ class Release:
         by: clips, or projects, and adds the noise in one go. rows: only so many of the first rows get noise; the others
         must not depend on a record. bounded, public: for the tape (see Passed).
         """
+        if self._whole:  # before it is in the ledger
+            for one in sensitivity.values() if isinstance(sensitivity, Mapping) else (sensitivity,):
+                check_drawable(self.deviation(one), self.source)
         if isinstance(value, Tensor):
             self._admit(value.is_cuda)
             return self._pass(value, sensitivity, **more)
