@@ -76,6 +76,7 @@ class Ledger:
         self._counts: dict[tuple[Event, str, Sampler], int] = {}
         self._unsound: dict[str, None] = {}  # ordered, without repetition
         self._uncovered: dict[str, None] = {}
+        self._conditions: dict[str, None] = {}
         self.failures = Failures()  # of the samplers, over all releases
         self.records: int | None = None  # how many private ones there are, where this is known
 
@@ -151,6 +152,10 @@ class Ledger:
         """Something outside the stated ε, to be disclosed: a search over settings, public labels, ..."""
         self._uncovered[what] = None
 
+    def note_condition(self, what: str) -> None:
+        """Something that was taken from the records and must have been public: the ε holds on that condition."""
+        self._conditions[what] = None
+
     @property
     def entries(self) -> list[Entry]:
         """All accesses, in the order of their first charge."""
@@ -170,6 +175,11 @@ class Ledger:
     def unsound(self) -> list[str]:
         """Why the ε may not be a proof."""
         return list(self._unsound)
+
+    @property
+    def conditions(self) -> list[str]:
+        """What was taken from the records without noise, and is taken to be public."""
+        return list(self._conditions)
 
     @property
     def uncovered(self) -> list[str]:
@@ -233,6 +243,7 @@ class Ledger:
             "entries": [entry.to_dict() for entry in self.entries],
             "unsound": self.unsound,
             "uncovered": self.uncovered,
+            "conditions": self.conditions,
             "failures": [self.failures.failure, self.failures.variation],
         }
 
@@ -255,11 +266,13 @@ class Ledger:
                 key = (Event.from_dict(entry["event"]), str(entry["source"]), _sampler(entry["sampler"]))
                 counts[key] = counts.get(key, 0) + whole("count", entry["count"])
             unsound, uncovered = dict.fromkeys(state["unsound"]), dict.fromkeys(state["uncovered"])
+            conditions = dict.fromkeys(state.get("conditions", ()))
             failures = Failures(*map(float, state.get("failures", ())))
         except (KeyError, TypeError) as error:
             raise UnknownEvent(f"not a stored ledger: {type(error).__name__} {error}") from None
         self._counts, self.failures = counts, failures
         self._unsound, self._uncovered = unsound | self._unsound, uncovered | self._uncovered
+        self._conditions = conditions | self._conditions
 
 
 def _sampler(name: str | Sampler) -> Sampler:

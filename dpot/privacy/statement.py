@@ -57,6 +57,12 @@ class Statement:
     other_budgets: list[str] = field(default_factory=list)  # numbers that are called budgets and are no ε, in words
     warnings: list[str] = field(default_factory=list)  # what makes this (ε, δ) say little, however well it is proved
     set_aside: float = 0.0  # of δ, for samplers that may fail
+    conditions: list[str] = field(default_factory=list)  # what is proved is proved provided that these are public
+
+    @property
+    def verdict(self) -> str:
+        """Whether the ε is proved: yes; conditional, if what was taken from the records is public; or no."""
+        return "yes" if self.rigorous else "conditional" if self.conditions else "no"
 
     @classmethod
     def from_dict(cls, stored: Mapping[str, Any]) -> Statement:
@@ -71,9 +77,8 @@ class Statement:
         spending, budget = ledger.spending(), ledger.budget
         assert budget.delta is not None
         left = ledger.delta
-        epsilon, way = math.inf, "rényi"  # where the samplers' failures leave nothing of δ
-        if left:
-            epsilon, way = own_epsilon_and_way(spending, left, budget.bound, budget.conversion)
+        epsilon, way = own_epsilon_and_way(spending, left or budget.delta, budget.bound, budget.conversion)
+        epsilon = epsilon if left else math.inf  # where the samplers' failures leave nothing of δ
         event = composed(spending) if spending else None
         events = [atom for e in spending for atom, _ in e.atoms()]
         has_projections = any(_projects(atom) for atom in events)
@@ -83,7 +88,7 @@ class Statement:
             epsilon=epsilon if math.isfinite(epsilon) else None,
             delta=budget.delta,
             budget=budget.epsilon,
-            rigorous=not obstacles,
+            rigorous=not obstacles and not ledger.conditions,
             reasons=obstacles or _grounds(events, way, has_projections, budget.delta - left),
             adjacency=str(ledger.adjacency or "none"),
             adjacency_meaning=adjacency_words(ledger.adjacency),
@@ -101,11 +106,12 @@ class Statement:
             not_covered=_not_covered(ledger, events),
             warnings=_warnings(ledger),
             set_aside=budget.delta - left,
+            conditions=[] if obstacles else ledger.conditions,
         )
 
     def to_dict(self) -> dict[str, Any]:
         """The statement as JSON-able data."""
-        return asdict(self)
+        return asdict(self) | {"verdict": self.verdict}
 
     def headline(self) -> str:
         """One sentence."""
@@ -113,9 +119,11 @@ class Statement:
             return "Nothing was taken from private data."
         if self.epsilon is None:
             return f"No differential privacy: no finite ε covers what was released (δ = {self.delta:g})."
-        kind = "is" if self.rigorous else "is claimed to be, without a complete proof,"
-        sentence = f"What was released {kind} ({self.epsilon:.4g}, {self.delta:g})-differentially private."
-        return " ".join([sentence, *self.warnings])
+        kind = "is claimed to be, without a complete proof," if self.verdict == "no" else "is"
+        sentence = f"What was released {kind} ({self.epsilon:.4g}, {self.delta:g})-differentially private"
+        if self.conditions:
+            sentence += ", on condition that what was taken from the form of the data is public"
+        return " ".join([f"{sentence}.", *self.warnings])
 
     def to_markdown(self) -> str:
         """The statement as a Markdown section."""
@@ -124,8 +132,10 @@ class Statement:
             "",
             f"**{self.headline()}**",
             "",
-            f"- Rigorous: **{'yes' if self.rigorous else 'no'}**" + ("" if self.rigorous else ", because"),
+            f"- Rigorous: **{self.verdict}**" + (", because" if self.verdict == "no" else ""),
             *[f"  - {reason}" for reason in self.reasons],
+            *(["- On condition that these are public; they were taken from the records:"] if self.conditions else []),
+            *[f"  - {condition}" for condition in self.conditions],
             f"- Neighbouring data sets: {self.adjacency}: {self.adjacency_meaning}",
             f"- Bound on the projections: {self.bound}: {self.bound_reason}",
             f"- Mode: {self.mode}; conversion from Rényi: {self.conversion}; budget: {_number(self.budget)}",
@@ -156,8 +166,9 @@ class Statement:
             headline=self.headline(),
             good=self.rigorous and self.epsilon is not None,
             facts=[
-                ("Rigorous", "yes" if self.rigorous else "no"),
+                ("Rigorous", self.verdict),
                 ("Because", self.reasons),
+                *([("On condition that these are public", self.conditions)] if self.conditions else []),
                 ("Neighbouring data sets", f"{self.adjacency}: {self.adjacency_meaning}"),
                 ("Bound on the projections", f"{self.bound}: {self.bound_reason}"),
                 ("Mode", self.mode),
@@ -272,7 +283,7 @@ def _not_covered(ledger: Ledger, events: Sequence[Event]) -> list[str]:
         items.append(
             "attacks on floating-point noise, which stands in for real-valued noise (noise on counts can be exact)"
         )
-    return items + ledger.uncovered
+    return items + ledger.conditions + ledger.uncovered
 
 
 def _verdict(account: Mapping[str, Any]) -> str:

@@ -79,8 +79,9 @@ def event_words(event: Event) -> str:
         return f"{event.count} × ({event_words(event.event)})"
     if isinstance(event, Composed | AdaptiveSequence):
         words = ", then ".join(f"({event_words(inner)})" for inner in event.events)
-        filtered = isinstance(event, AdaptiveSequence)
-        return f"{words}, within a filter of {event.budget:g} at order {event.order:g}" if filtered else words
+        if isinstance(event, AdaptiveSequence):
+            words += f", within a filter of {event.budget:g} at order {event.order:g}"
+        return words
     return type(event).__name__
 
 

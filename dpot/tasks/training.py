@@ -30,6 +30,7 @@ from rich.console import Console
 
 from dpot import config
 from dpot.data.base import Dataset, facts
+from dpot.data.schema import read as read_schema
 from dpot.errors import PrivacyError, UsageError
 from dpot.methods.work import SILENCE
 from dpot.privacy.budget import Budget
@@ -162,7 +163,12 @@ class TrainingTask(Task, Generic[T]):
         return [self._answer(record, run) for record, run in zip(records, runs, strict=True)]
 
     def check(self, cfg: DictConfig) -> None:
-        """Refuse a loss of another task, and a budget that does not suit the loss."""
+        """Refuse a loss of another task, and a budget that does not suit the loss.
+
+        The file of a schema is put in its place: a run with another content of it is another run.
+        """
+        if isinstance(cfg.dataset.get("schema"), str):
+            cfg.dataset.schema = read_schema(Path(cfg.dataset.schema))
         loss: Any = config.locate(str(cfg.loss._target_), "loss")
         if self.name not in getattr(loss, "tasks", ()):
             choices = ", ".join(losses_of(self.name))
@@ -262,6 +268,14 @@ def _loss_in(path: Path) -> Any:
     if "_target_" in node:
         return config.locate(str(node["_target_"]), "loss")
     return _loss_in(path.with_name(f"{node['defaults'][0]}.yaml"))
+
+
+def note_form(ledger: Ledger, data: Dataset) -> None:
+    """Say what private records decided about the form of the data, and which were left out."""
+    for what in data.taken:
+        ledger.note_condition(what)
+    for what in data.uncovered:
+        ledger.note_uncovered(what)
 
 
 def show_headline(console: Console, record: Record) -> None:

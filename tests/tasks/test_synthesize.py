@@ -46,7 +46,11 @@ def test_a_folder_of_images_becomes_a_synthetic_folder(tmp_path: Path, photos: P
     assert Image.open(made[0]).mode == "RGB"
     assert Image.open(files["samples"]).size[0] > 80
     privacy = record["privacy"]
-    assert privacy["rigorous"]
+    assert (privacy["rigorous"], privacy["verdict"]) == (False, "conditional")
+    assert [condition.partition(":")[0] for condition in privacy["conditions"]] == [
+        "which classes there are",
+        "whether there are colours",
+    ]
     assert privacy["epsilon"] <= 10
     assert privacy["releases"] == 4  # one round: lengths, mean, second moments, bins
     assert json.loads(files["statement_data"].read_text())["epsilon"] == privacy["epsilon"]
