@@ -103,6 +103,22 @@ def test_a_table_becomes_a_table(tmp_path: Path) -> None:
         synthesize(tmp_path, "dataset=table", f"dataset.path={_numbers(tmp_path)}", "dataset.label=null")
 
 
+def test_with_a_schema_nothing_is_taken_from_the_table(tmp_path: Path) -> None:
+    (tmp_path / "s.yaml").write_text(
+        "label: income\ncolumns:\n  age: {kind: integer, range: [0, 120]}\n"
+        "  income: {kind: category, values: [low, high, none]}\n"
+    )
+    rows = "".join(f"{20 + i % 50},{('low', 'high')[i % 2]}\n" for i in range(300))
+    (tmp_path / "people.csv").write_text(f"age,income\n{rows}")
+    own = ["dataset=table", f"dataset.path={tmp_path / 'people.csv'}", f"dataset.schema={tmp_path / 's.yaml'}"]
+    record = synthesize(tmp_path, *own, "task.utility=false")
+    assert (record["privacy"]["rigorous"], record["privacy"]["verdict"]) == (True, "yes")
+    assert record["config"]["dataset"]["schema"]["columns"]["age"]["range"] == ["0", "120"]
+    made = pd.read_csv(record["files"]["synthetic"])
+    assert list(made.columns) == ["age", "income"]
+    assert set(record["metrics"]["classes"]["noisy_counts"]) == {"low", "high", "none"}
+
+
 def _numbers(tmp_path: Path) -> Path:
     pd.DataFrame({"a": [1.0, 2.0, 3.0], "b": [1, 2, 3]}).to_csv(tmp_path / "n.csv", index=False)
     return tmp_path / "n.csv"
