@@ -104,7 +104,7 @@ class Statement:
             },
             noise=_noise(noise, events) if noise is not None else None,
             not_covered=_not_covered(ledger, events),
-            warnings=_warnings(ledger),
+            warnings=warnings_of(budget.delta, ledger.records),
             set_aside=budget.delta - left,
             conditions=[] if obstacles else ledger.conditions,
         )
@@ -231,12 +231,13 @@ def _obstacles(
     return reasons + ledger.unsound
 
 
-def _warnings(ledger: Ledger) -> list[str]:
-    if not ledger.large_delta:
+def warnings_of(delta: float, records: int | None) -> list[str]:
+    """What a reader must know first: whether δ would allow a record to be published."""
+    if not records or delta * records < 1:
         return []
     return [
-        f"WARNING: δ = {ledger.budget.delta:g} is not below 1/{ledger.records}, one over the number of records: "
-        "publishing one of them, drawn at random, would satisfy this too."
+        f"WARNING: δ = {delta:g} is not below 1/{records}, one over the number of records: publishing one of them, "
+        "drawn at random, would satisfy this too."
     ]
 
 

@@ -8,7 +8,6 @@ from typing import Any
 
 from markupsafe import Markup
 
-from dpot.privacy.statement import Statement
 from dpot.record import PRIVATE
 from dpot.reporting import markup
 from dpot.reporting.gather import PICTURES, Document, SheetState
@@ -57,7 +56,7 @@ def of_statement(site: Site, record: KeptRecord) -> str:
     """The address of the record's privacy statement as a page of its own; "" if it has none."""
     if "entries" not in record.privacy:
         return ""
-    return site.keep(Statement.from_dict(record.privacy).to_html().encode(), ".html")
+    return site.keep(record.statement().to_html().encode(), ".html")
 
 
 def samples_of(state: SheetState) -> list[tuple[str, Path]]:
