@@ -55,6 +55,7 @@ class Statement:
     noise: dict[str, Any] | None
     not_covered: list[str]
     other_budgets: list[str] = field(default_factory=list)  # numbers that are called budgets and are no ε, in words
+    total: str = ""  # what all runs together have released of these data, in words; empty where they are public
 
     @classmethod
     def from_dict(cls, stored: Mapping[str, Any]) -> Statement:
@@ -63,7 +64,11 @@ class Statement:
 
     @classmethod
     def of(
-        cls, ledger: Ledger, noise: Mapping[str, Any] | None = None, accountants: Sequence[str] | None = None
+        cls,
+        ledger: Ledger,
+        noise: Mapping[str, Any] | None = None,
+        accountants: Sequence[str] | None = None,
+        total: str = "",
     ) -> Statement:
         """The statement of a ledger; `noise` is NoiseSource.record(), `accountants` restricts who is asked."""
         spending, budget = ledger.spending(), ledger.budget
@@ -94,6 +99,7 @@ class Statement:
             },
             noise=_noise(noise, events) if noise is not None else None,
             not_covered=_not_covered(ledger, events),
+            total=total,
         )
 
     def to_dict(self) -> dict[str, Any]:
@@ -116,6 +122,7 @@ class Statement:
             "",
             f"**{self.headline()}**",
             "",
+            *([self.total, ""] if self.total else []),
             f"- Rigorous: **{'yes' if self.rigorous else 'no'}**" + ("" if self.rigorous else ", because"),
             *[f"  - {reason}" for reason in self.reasons],
             f"- Neighbouring data sets: {self.adjacency}: {self.adjacency_meaning}",
@@ -148,6 +155,7 @@ class Statement:
             headline=self.headline(),
             good=self.rigorous and self.epsilon is not None,
             facts=[
+                *([("All runs on these data", self.total)] if self.total else []),
                 ("Rigorous", "yes" if self.rigorous else "no"),
                 ("Because", self.reasons),
                 ("Neighbouring data sets", f"{self.adjacency}: {self.adjacency_meaning}"),

@@ -83,7 +83,7 @@ class Classify(TrainingTask[ClassifierTraining]):
         metrics = _metrics(problem, accuracies, budgets, one.outcomes["training"])
         for what in (*one.data.taken, "the test accuracy after each epoch, if it decided when to stop"):
             problem.ledger.note_uncovered(what)
-        statement = statement_of(problem.ledger, problem.noise, [one.engine])
+        statement = statement_of(problem.ledger, problem.noise, [one.engine], problem.account)
         statement = replace(statement, other_budgets=[str(budget) for budget in budgets.final])
         return Findings(metrics, statement, len(one.data.train), history=metrics["epochs"])
 

@@ -29,11 +29,16 @@ from omegaconf import DictConfig, OmegaConf
 from rich.console import Console
 
 from dpot import config
-from dpot.data.base import Dataset, facts
+from dpot.data.base import Dataset, Pair, facts
+from dpot.data.files import cache_root
 from dpot.errors import UsageError
+from dpot.fingerprint import fingerprint
+from dpot.methods.kept import Kept
+from dpot.methods.work import Loss
 from dpot.privacy.budget import Budget
 from dpot.privacy.ledger import Ledger
 from dpot.privacy.noise import NoiseSource
+from dpot.privacy.spending import Account, Spending
 from dpot.privacy.statement import Statement
 from dpot.profiles import Profile
 from dpot.record import Record, Run, numbers, write_atomically
@@ -57,6 +62,8 @@ class Training:
     tracker: Tracker
     data: Any
     reading: float  # seconds
+    kept: Kept
+    account: Account | None = None  # of what is not kept; none: the data are public
     engine: Engine | None = None  # None: the task fits it by itself
     outcomes: dict[str, Outcome] = field(default_factory=dict)  # of each stage
 
@@ -88,7 +95,9 @@ class Training:
         return {
             "max_steps": self.profile.steps,
             "checkpoints": self.run.checkpoints,
-            "fingerprint": f"{self.run.fingerprint} {self.data.checksum}",  # other data: no checkpoint, no release
+            "kept": self.kept,
+            "account": self.account,
+            "fingerprint": f"{self.run.fingerprint} {self.data.checksum}",  # other data: no checkpoint
             "progress": Progress("auto"),
             "name": f"{self.data.name} {type(self.method).__name__} seed {self.cfg.seed}",
         }
@@ -197,12 +206,37 @@ class TrainingTask(Task, Generic[T]):
             return record
         budget: Budget = config.instantiate(cfg.privacy, "privacy")
         tracker: Tracker = config.instantiate(cfg.tracker, "tracker")
-        one: Any = self.training(run, profile, method, budget, tracker, data, reading)
+        kept, account = self._releases(run, method, profile, data)
+        one: Any = self.training(run, profile, method, budget, tracker, data, reading, kept, account)
         torch.manual_seed(cfg.seed)
         self.build(one)
         plain: Any = OmegaConf.to_container(cfg, resolve=True)
         tracker.start(run.directory, plain)
         return one
+
+    def released(self, cfg: DictConfig, method: Loss) -> dict[str, Any]:
+        """What a release depends on beside the data: neither how it is shown nor what is fitted to it.
+
+        The seed is part of it: to ask for another seed is to ask for another release.
+        """
+        dataset = {key: value for key, value in cfg.dataset.items() if key != "path"}  # their checksum knows them
+        loss = {key: value for key, value in cfg.loss.items() if key not in method.afterwards}
+        return {"dataset": dataset, "loss": loss, "privacy": cfg.privacy, "seed": cfg.seed}
+
+    def _releases(self, run: Run, method: Loss, profile: Profile, data: Any) -> tuple[Kept, Account | None]:
+        """Where this run's releases lie, and the account of what it does not keep."""
+        named = OmegaConf.to_container(OmegaConf.create(self.released(run.cfg, method)), resolve=True)
+        assert isinstance(named, dict)
+        owner = fingerprint({**named, "records": profile.records, "data": data.checksum})
+        private = data.target if isinstance(data, Pair) else data
+        spending = None if private.public else Spending.of(cache_root() / "spending", private.checksum)
+        folder = Path(run.cfg.output_root) / "releases" / owner
+        kept = Kept(folder, owner, spending and spending.account(owner, run.forgotten))
+        if run.forgotten:
+            kept.forget()
+        for path in run.directory.glob("release-*-*.safetensors"):  # of a version that kept them here, and was killed
+            path.unlink()
+        return kept, spending and spending.account(f"{run.fingerprint} {owner}", run.forgotten)
 
     def train(self, trainings: Sequence[T]) -> None:
         """Those with an engine side by side; one without is fitted by itself."""
@@ -216,6 +250,8 @@ class TrainingTask(Task, Generic[T]):
     def _conclude(self, one: T) -> Record:
         """Judge, write the record, and only then delete the checkpoints."""
         found = self.judge(one)
+        if one.account:
+            one.account.close()
         told = found.statement
         write_atomically(one.run.directory / "privacy.md", told.to_markdown())
         write_atomically(one.run.directory / "privacy.html", told.to_html())
