@@ -10,6 +10,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from dpot.errors import DataError
+from dpot.methods import gate
 from dpot.methods.gate import Gate
 from dpot.methods.kept import Kept
 from dpot.methods.sealed import read_sealed, seal
@@ -26,8 +27,9 @@ Z = 3.0
 
 @pytest.fixture(autouse=True)
 def fast(monkeypatch):
-    """These files need not survive a power cut."""
+    """These files need not survive a power cut, nor name a commit."""
     monkeypatch.setattr(os, "fsync", lambda handle: None)
+    monkeypatch.setattr(gate, "name_of_code", lambda: "a test")
 
 
 class Killed(BaseException):
@@ -61,9 +63,9 @@ def release(root, fresh=False):
     kept = Kept(root / "kept", "owner", account)
     if fresh:
         kept.forget()
-    gate = Gate(ledger=Ledger(1e-5), noise=NoiseSource(), kept=kept)
-    opened = gate.release(Gaussian(Z))
-    return gate.keep_release("x", [opened], lambda: {"y": opened(torch.zeros(50), 1.0)})["y"]
+    own = Gate(ledger=Ledger(1e-5), noise=NoiseSource(), kept=kept)
+    opened = own.release(Gaussian(Z))
+    return own.keep_release("x", [opened], lambda: {"y": opened(torch.zeros(50), 1.0)})["y"]
 
 
 def on_disk(root):
@@ -172,8 +174,8 @@ def test_two_processes_that_want_the_same_release_share_one(tmp_path):
 def test_releases_of_one_data_set_add_up(tmp_path):
     for seed in range(3):
         account = Spending(tmp_path / "s.json").account(f"seed {seed}")
-        gate = Gate(ledger=Ledger(1e-5), noise=NoiseSource(), account=account)
-        gate.release(Gaussian(Z))(torch.zeros(2), 1.0)
+        own = Gate(ledger=Ledger(1e-5), noise=NoiseSource(), account=account)
+        own.release(Gaussian(Z))(torch.zeros(2), 1.0)
     total = Spending(tmp_path / "s.json").total(Budget(None, 1e-5))
     assert total.releases == 3
     assert total.epsilons == {"replace-one": pytest.approx(gaussian_epsilon(Z / 3**0.5, 1e-5), rel=1e-9)}
