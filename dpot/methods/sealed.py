@@ -47,7 +47,8 @@ def read_sealed(path: Path, device: torch.device | str = "cpu") -> tuple[dict[st
         raise DataError(f"{path}: cannot be read ({error.strerror})") from None
     try:
         length = int.from_bytes(content[:8], "little")
-        told = json.loads(json.loads(content[8 : 8 + length])["__metadata__"][NAME])
+        header = json.loads(content[8 : 8 + length])
+        told = json.loads(header["__metadata__"][NAME], parse_constant=_refuse)
         digest, facts = told["digest"], told["facts"]
         if not isinstance(digest, str) or len(digest) != len(BLANK) or not isinstance(facts, dict):
             raise ValueError("its digest or its facts are missing")
@@ -62,6 +63,10 @@ def read_sealed(path: Path, device: torch.device | str = "cpu") -> tuple[dict[st
     except (SafetensorError, ValueError, TypeError, RuntimeError, KeyError) as error:
         raise DataError(f"{path}: not a released file ({_line(error)})") from None
     return {name: tensor.to(device) for name, tensor in tensors.items()}, facts, digest
+
+
+def _refuse(constant: str) -> None:
+    raise ValueError(f"{constant} is no number")
 
 
 def _line(error: Exception) -> str:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import ClassVar
 
@@ -127,4 +127,5 @@ def statement_of(
         for code, until in last.items():
             note_other_code(ledger, f"the steps of {engine.name} up to {until:,}", code)
     total = account.spending.total(ledger.budget) if account else None
-    return Statement.of(ledger, noise.record(), total=total.sentence() if total else "")
+    statement = Statement.of(ledger, noise.record())
+    return replace(statement, total=total.sentence()) if total else statement

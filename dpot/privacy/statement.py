@@ -64,11 +64,7 @@ class Statement:
 
     @classmethod
     def of(
-        cls,
-        ledger: Ledger,
-        noise: Mapping[str, Any] | None = None,
-        accountants: Sequence[str] | None = None,
-        total: str = "",
+        cls, ledger: Ledger, noise: Mapping[str, Any] | None = None, accountants: Sequence[str] | None = None
     ) -> Statement:
         """The statement of a ledger; `noise` is NoiseSource.record(), `accountants` restricts who is asked."""
         spending, budget = ledger.spending(), ledger.budget
@@ -99,7 +95,6 @@ class Statement:
             },
             noise=_noise(noise, events) if noise is not None else None,
             not_covered=_not_covered(ledger, events),
-            total=total,
         )
 
     def to_dict(self) -> dict[str, Any]:
