@@ -112,9 +112,15 @@ class Place:
         if self.account:
             self.account.made(self.name)
         content = seal(tensors, facts)
-        with open(os.open(self.begun, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600), "wb") as file:
-            file.write(content)
-            file.flush()
-            os.fsync(file.fileno())
-        os.replace(self.begun, self.path)
+        try:
+            with open(os.open(self.begun, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600), "wb") as file:
+                file.write(content)
+                file.flush()
+                os.fsync(file.fileno())
+            os.replace(self.begun, self.path)
+        except OSError:  # the disk is full: nothing is left, and the next run may draw it again
+            self.begun.unlink(missing_ok=True)
+            if self.account:
+                self.account.lost(self.name)
+            raise
         flush_folder(self.path.parent)

@@ -119,11 +119,8 @@ def verified(stored: object, accountants: bool = False) -> Statement:
     if told.rigorous and not again.rigorous:
         raise PrivacyError(f"the statement calls itself rigorous, and is not: {again.reasons[0]}")
     for name, account in again.accountants.items() if accountants else ():
-        said = told.accountants.get(name, {}).get("epsilon")
-        if said is not None and not said >= account.get("epsilon", math.inf) * (1 - LIBRARIES):
-            raise PrivacyError(f"the statement says that {name} computes ε = {said:.6g}, now it is {_verdict(account)}")
+        claimed = told.accountants.get(name, {}).get("epsilon")
+        if claimed is not None and not claimed >= account.get("epsilon", math.inf) * (1 - LIBRARIES):
+            now = f"{account['epsilon']:.6g}" if "epsilon" in account else "none"
+            raise PrivacyError(f"the statement says that {name} computes ε = {claimed:.6g}, now it is {now}")
     return replace(told, entries=again.entries, adjacency_meaning=again.adjacency_meaning)
-
-
-def _verdict(account: Mapping[str, Any]) -> str:
-    return f"{account['epsilon']:.6g}" if "epsilon" in account else "none"

@@ -174,7 +174,11 @@ class Account:
 
     def made(self, name: str) -> None:
         """It will be on the disk in a moment: to begin it again counts again."""
-        self._shut(lambda part: bool(part["name"] == name))
+        self._set(False, name)
+
+    def lost(self, name: str) -> None:
+        """It could not be written, and nothing of it is left: as if it had only been begun."""
+        self._set(True, name)
 
     def found(self, name: str, entries: Sequence[Entry]) -> None:
         """It is on the disk already: entered, if it is not yet."""
@@ -191,13 +195,13 @@ class Account:
 
     def close(self) -> None:
         """All that this owner has begun is a result now."""
-        self._shut(lambda part: True)
+        self._set(False)
 
-    def _shut(self, which: Callable[[Mapping[str, Any]], bool]) -> None:
+    def _set(self, opened: bool, name: str | None = None) -> None:
         def change(owners: dict[str, list[dict[str, Any]]]) -> None:
             for part in owners.get(self.owner, []):
-                if which(part):
-                    part["open"] = False
+                if name is None or part["name"] == name:
+                    part["open"] = opened
 
         self.spending.change(change)
 

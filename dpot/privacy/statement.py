@@ -23,6 +23,8 @@ from dpot.privacy.events import (
     Sampled,
 )
 from dpot.privacy.ledger import Entry, Ledger
+from dpot.privacy.limitations import PAGE, applying
+from dpot.privacy.questions import layers
 from dpot.privacy.sensitivity import SOUND_BOUNDS, WHY
 from dpot.privacy.wording import adjacency_words, event_words, page, sampler_words
 
@@ -139,6 +141,10 @@ class Statement:
         ]
         if self.noise is not None:
             lines += ["", f"Noise: {self.noise['generator']}, seeded by {self.noise['seeded_by']}."]
+        for title, answers in layers(self):
+            lines += ["", f"### {title}", "", *[f"- *{question}* {answer}" for question, answer in answers]]
+        if known := applying(self):
+            lines += ["", f"### Known limitations ({PAGE})", "", *[f"- {one.name} ({one.severity})" for one in known]]
         if self.other_budgets:
             lines += ["", "## Other budgets, which are no ε", "", *[f"- {item}" for item in self.other_budgets]]
         return "\n".join(lines) + "\n"
@@ -162,6 +168,7 @@ class Statement:
                 ("Noise", f"{self.noise['generator']}, seeded by {self.noise['seeded_by']}" if self.noise else "–"),
                 ("Not covered by this ε", self.not_covered),
                 *([("Other budgets, which are no ε", self.other_budgets)] if self.other_budgets else []),
+                (f"Known limitations ({PAGE})", [f"{one.name} ({one.severity})" for one in applying(self)]),
             ],
             tables=[
                 (
@@ -174,6 +181,7 @@ class Statement:
                     ("accountant", "ε, or why it has none"),
                     [(name, _verdict(account)) for name, account in self.accountants.items()],
                 ),
+                *[(title, ("question of NIST SP 800-226", "answer"), answers) for title, answers in layers(self)],
             ],
         )
 

@@ -15,6 +15,7 @@ A task says what it can learn from (`accept`), what it trains (`build`, `fit`), 
 from __future__ import annotations
 
 import contextlib
+import datetime
 import logging
 import time
 from abc import abstractmethod
@@ -35,6 +36,7 @@ from dpot.errors import UsageError
 from dpot.fingerprint import fingerprint
 from dpot.methods.kept import Kept
 from dpot.methods.work import Loss
+from dpot.privacy import registry
 from dpot.privacy.budget import Budget
 from dpot.privacy.ledger import Ledger
 from dpot.privacy.noise import NoiseSource
@@ -225,18 +227,20 @@ class TrainingTask(Task, Generic[T]):
 
     def _releases(self, run: Run, method: Loss, profile: Profile, data: Any) -> tuple[Kept, Account | None]:
         """Where this run's releases lie, and the account of what it does not keep."""
-        named = OmegaConf.to_container(OmegaConf.create(self.released(run.cfg, method)), resolve=True)
-        assert isinstance(named, dict)
-        owner = fingerprint({**named, "records": profile.records, "data": data.checksum})
+        about = {"records": profile.records, "data": data.checksum}
+        owner = fingerprint(OmegaConf.create(self.released(run.cfg, method) | about))
         private = data.target if isinstance(data, Pair) else data
         spending = None if private.public else Spending.of(cache_root() / "spending", private.checksum)
-        folder = Path(run.cfg.output_root) / "releases" / owner
-        kept = Kept(folder, owner, spending and spending.account(owner, run.forgotten))
+
+        def account(whose: str) -> Account | None:
+            return spending.account(whose, run.forgotten) if spending else None
+
+        kept = Kept(Path(run.cfg.output_root) / "releases" / owner, owner, account(owner))
         if run.forgotten:
             kept.forget()
         for path in run.directory.glob("release-*-*.safetensors"):  # of a version that kept them here, and was killed
             path.unlink()
-        return kept, spending and spending.account(f"{run.fingerprint} {owner}", run.forgotten)
+        return kept, account(f"{run.fingerprint} {owner}")
 
     def train(self, trainings: Sequence[T]) -> None:
         """Those with an engine side by side; one without is fitted by itself."""
@@ -255,7 +259,10 @@ class TrainingTask(Task, Generic[T]):
         told = found.statement
         write_atomically(one.run.directory / "privacy.md", told.to_markdown())
         write_atomically(one.run.directory / "privacy.html", told.to_html())
+        about = registry.About(self.name, one.data.name, found.records, datetime.date.today())
+        write_atomically(one.run.directory / "privacy.registry.yaml", registry.write(registry.record(told, about)))
         files = found.files | {"statement": "privacy.md", "statement_page": "privacy.html"}
+        files["statement_registry"] = "privacy.registry.yaml"
         trained = [point for outcome in one.outcomes.values() for point in outcome.history]
         for point in trained if found.history is None else found.history:
             one.tracker.log(int(point["step"]), {name: value for name, value in point.items() if name != "step"})
