@@ -88,6 +88,8 @@ def verified(stored: object, accountants: bool = False) -> Statement:
     What entries and neighbours are in words is written anew; the other words are the stored ones. `accountants`: each
     of them is asked again, which may take seconds.
     """
+    if isinstance(stored, Mapping):  # what follows from the fields is stored along with them, for other readers
+        stored = {name: value for name, value in stored.items() if not isinstance(_of_statement(name), property)}
     told = conform(Statement, stored, "statement")
     if not told.entries:
         raise PrivacyError("the statement has no entries: what was released is not accounted for")
@@ -124,3 +126,7 @@ def verified(stored: object, accountants: bool = False) -> Statement:
             now = f"{account['epsilon']:.6g}" if "epsilon" in account else "none"
             raise PrivacyError(f"the statement says that {name} computes ε = {claimed:.6g}, now it is {now}")
     return replace(told, entries=again.entries, adjacency_meaning=again.adjacency_meaning)
+
+
+def _of_statement(name: object) -> Any:
+    return getattr(Statement, str(name), None)

@@ -33,6 +33,7 @@ from dpot.privacy.budget import Budget
 from dpot.privacy.errors import whole
 from dpot.privacy.events import Event
 from dpot.privacy.ledger import Entry
+from dpot.privacy.sensitivity import SOUND_BOUNDS
 from dpot.record import flush_folder, write_atomically
 
 VERSION = 1
@@ -85,6 +86,7 @@ class Spending:
     def total(self, budget: Budget) -> Total | None:
         """Everything that was entered, added up on the terms of a budget; None if nothing was."""
         assert budget.delta is not None
+        bound = budget.bound if budget.bound in SOUND_BOUNDS else "exact"  # a paper's claim is no account
         by_relation: dict[str, dict[Event, int]] = {}
         for parts in self._read().values():
             for part in parts:
@@ -96,7 +98,7 @@ class Spending:
             return None
         bare = by_relation.pop("none", {})  # without any relation: it spoils every sum
         epsilons = {
-            relation: own_epsilon(spending, budget.delta, budget.bound, budget.conversion)
+            relation: own_epsilon(spending, budget.delta, bound, budget.conversion)
             for relation, spending in sorted(by_relation.items())
         }
         if bare:

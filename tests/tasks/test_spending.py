@@ -18,9 +18,17 @@ from dpot.privacy.calibration import find_sigma
 from dpot.privacy.events import Gaussian
 from dpot.privacy.gaussian import gaussian_epsilon
 from dpot.privacy.noise import NoiseSource
+from dpot.privacy.statement import Statement
 
 SMALL = ["task=synthesize", "profile=smoke", "profile.steps=2", "device=cpu", "loss.rounds=1", "privacy.epsilon=10"]
 SMALL += ["classifier.kinds=[]"]
+
+
+@pytest.fixture(autouse=True)
+def one_accountant(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The others take seconds, and are not what is tested."""
+    whole = Statement.of
+    monkeypatch.setattr(Statement, "of", lambda ledger, noise, _=None: whole(ledger, noise, ["dpot_rdp"]))
 
 
 @pytest.fixture
