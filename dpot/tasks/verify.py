@@ -11,11 +11,13 @@ import json
 from pathlib import Path
 from typing import Any
 
+import yaml
 from omegaconf import DictConfig
 from rich.console import Console
 
 from dpot.errors import DataError, DpotError, UsageError
 from dpot.methods.verify import verified
+from dpot.privacy import registry
 from dpot.privacy.signing import check_signature, sign
 from dpot.privacy.statement import Statement
 from dpot.record import RECORD, Record
@@ -88,6 +90,9 @@ class Verify(Task):
                     "or written by another version of dpot"
                 )
             found["checked"].append(f"{record.files.get(name, name)}: shows this statement")
+        if "statement_registry" in record.files:
+            _check_registry(folder / record.files["statement_registry"], told)
+            found["checked"].append(f"{record.files['statement_registry']}: passes the registry's checks")
         if RELEASE in record.files.values():
             released = self._release(folder / RELEASE, found)
             stored = json.loads((folder / record.files["statement_data"]).read_text())
@@ -104,3 +109,14 @@ def _checked(stored: Any, where: Path) -> Statement:
         return verified(stored, accountants=True)
     except DpotError as error:
         raise DataError(f"{where}: {error}") from None
+
+
+def _check_registry(path: Path, told: Statement) -> None:
+    text = path.read_text()
+    wrong = registry.problems(text)
+    if wrong:
+        raise DataError(f"{path}: {wrong[0]}")
+    content = yaml.safe_load(text)["deployment"]
+    stated = content["privacy_loss"].get("privacy_parameters", {"epsilon": None, "delta": told.delta})
+    if stated != {"epsilon": told.epsilon if told.entries else None, "delta": told.delta}:
+        raise DataError(f"{path}: another (ε, δ) than the record's statement")

@@ -79,6 +79,19 @@ def test_a_changed_file_is_named(folder: Path, name: str, why: str) -> None:
         verify(folder)
 
 
+def test_the_registry_s_record_states_the_same(folder: Path) -> None:
+    path = folder / "privacy.registry.yaml"
+    whole = path.read_text()
+    for old, new, why in (
+        ("delta: 1.0e-05", "delta: 1.0e-09", "another"),
+        ("tier: 3", "tier: 7", "is not one of"),
+    ):
+        assert old in whole
+        path.write_text(whole.replace(old, new))
+        with pytest.raises(DataError, match=why):
+            verify(folder)
+
+
 def test_a_release_of_another_run_does_not_fit(folder: Path) -> None:
     content = json.loads((folder / "record.json").read_text())
     content["privacy"]["not_covered"].append("nothing")
