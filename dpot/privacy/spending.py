@@ -122,6 +122,8 @@ class Spending:
             ) from None
 
     def _write(self, owners: Mapping[str, Any]) -> None:
+        for left in self.path.parent.glob(f".{self.path.name}.*.tmp"):  # by a killed process: the lock is ours
+            left.unlink(missing_ok=True)
         content = {"version": VERSION, "owners": owners}
         write_atomically(self.path, json.dumps(content | {"digest": _digest(content)}, indent=1) + "\n", PRIVATE)
         flush_folder(self.path.parent)

@@ -110,6 +110,8 @@ def test_killed_at_every_file_operation(tmp_path, torn):
         if not died:
             assert counted(root) == 1
             return
+        release(root, fresh=True)  # writes to the account again
+        assert not [path for path in (root / "spending").iterdir() if path.suffix == ".tmp"]
     pytest.fail("a release takes more file operations than were tried")
 
 
