@@ -37,7 +37,7 @@ from torch import Tensor
 from dpot.errors import PrivacyError
 from dpot.methods.kept import Kept
 from dpot.methods.tape import Passed, Tape
-from dpot.privacy.counts import count_deviation
+from dpot.privacy.counts import check_drawable, count_deviation
 from dpot.privacy.errors import POSITIVE, InvalidParameter, SamplerMismatch, number
 from dpot.privacy.events import (
     CountGaussian,
@@ -51,6 +51,7 @@ from dpot.privacy.events import (
     StratifiedSampled,
 )
 from dpot.privacy.events import Sampler as Kind
+from dpot.privacy.failures import Failures
 from dpot.privacy.ledger import Entry, Ledger
 from dpot.privacy.noise import NoiseSource
 from dpot.privacy.spending import Account
@@ -71,6 +72,16 @@ class Gate:
     tape: Tape | None = None
     kept: Kept | None = None  # where releases that are made once lie; none: nowhere
     account: Account | None = None  # of these data over all runs, for other releases; none where they are public
+    large_delta: bool = False  # run although δ is not below 1/records
+
+    def __post_init__(self) -> None:
+        records = self.private_records()
+        if records:
+            self.ledger.guard(records, self.large_delta)
+
+    def private_records(self) -> int | None:
+        """How many there are behind this gate; None: not known."""
+        return None
 
     def release(
         self,
@@ -149,9 +160,10 @@ class Release:
         else:
             raise InvalidParameter(f"{source}: the gate draws no noise for {type(inside).__name__}")
         self._drawn = self._agreed(sampler)
+        self._failures = Failures() if sampler is None or self._bare else Failures.of(sampler.facts())
         self._charged = self._made = 0
         if steps > 1 and not self._bare and gate.ledger.budget.epsilon is not None:
-            affordable = gate.ledger.affordable(event)
+            affordable = gate.ledger.affordable(event, self._failures)
             if affordable < steps:
                 raise PrivacyError(
                     f"{steps} steps with this noise exceed the budget of epsilon={gate.ledger.budget.epsilon:g}, which "
@@ -187,7 +199,9 @@ class Release:
 
         The first time, all steps are entered in the account of these data, unless whoever keeps the release does it.
         """
-        self._gate.ledger.charge(self.event, count=count, source=self.source, sampler=self._drawn)
+        self._gate.ledger.charge(
+            self.event, count=count, source=self.source, sampler=self._drawn, failures=self._failures
+        )
         if self._gate.account and not kept and not self._charged:
             self._gate.account.begin(self._gate.account.numbered(self.source), [self.entry(max(count, self.steps))])
         self._charged += count
@@ -230,6 +244,9 @@ class Release:
         by: clips, or projects, and adds the noise in one go. rows: only so many of the first rows get noise; the others
         must not depend on a record. bounded, public: for the tape (see Passed).
         """
+        if self._whole:  # before it is in the ledger
+            for one in sensitivity.values() if isinstance(sensitivity, Mapping) else (sensitivity,):
+                check_drawable(self.deviation(one), self.source)
         if isinstance(value, Tensor):
             self._admit(value.is_cuda)
             return self._pass(value, sensitivity, **more)

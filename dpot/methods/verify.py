@@ -94,9 +94,12 @@ def verified(stored: object, accountants: bool = False) -> Statement:
     if not told.entries:
         raise PrivacyError("the statement has no entries: what was released is not accounted for")
     bound: Any = "exact" if told.bound == "none needed" else told.bound
+    if not 0 <= told.set_aside < told.delta:
+        raise PrivacyError(f"the statement sets {told.set_aside:.3g} aside of δ = {told.delta:.3g}")
+    left = told.delta - told.set_aside
     budget = conform(
         Budget,
-        {"epsilon": None, "delta": told.delta, "bound": bound, "conversion": told.conversion, "mode": told.mode},
+        {"epsilon": None, "delta": left, "bound": bound, "conversion": told.conversion, "mode": told.mode},
         "statement",
     )
     ledger = Ledger.of(budget)
@@ -118,8 +121,8 @@ def verified(stored: object, accountants: bool = False) -> Statement:
         raise PrivacyError(f"the statement says ε = {stated:.6g}, its entries come to {found:.6g}")
     if told.mode == "sound" and told.budget is not None and found > told.budget * (1 + SAME):
         raise PrivacyError(f"the statement has a budget of ε = {told.budget:.6g}, its entries come to {found:.6g}")
-    if told.rigorous and not again.rigorous:
-        raise PrivacyError(f"the statement calls itself rigorous, and is not: {again.reasons[0]}")
+    if told.verdict != "no" and not again.rigorous:
+        raise PrivacyError(f"the statement calls itself proved, and is not: {again.reasons[0]}")
     for name, account in again.accountants.items() if accountants else ():
         claimed = told.accountants.get(name, {}).get("epsilon")
         if claimed is not None and not claimed >= account.get("epsilon", math.inf) * (1 - LIBRARIES):

@@ -13,6 +13,11 @@ if TYPE_CHECKING:
 
 Layer = tuple[str, list[tuple[str, str]]]
 USUAL_DELTA = 1e-5  # a larger one is suspicious
+PROVED = {
+    "yes": "Yes, on the grounds above.",
+    "conditional": "Yes, if what was taken from the records is public; the list is above.",
+    "no": "No; the reasons are above.",
+}
 
 
 def layers(told: Statement) -> list[Layer]:
@@ -50,7 +55,7 @@ def _algorithms(told: Statement) -> Layer:
     second = f"{len(agreeing)} accountants compute {min(agreeing):.4g} to {max(agreeing):.4g}." if agreeing else "None."
     return "Algorithms, correctness, utility and bias", [
         ("Which mechanisms?", f"{told.releases:,} releases in {len(told.entries)} kinds; the table above lists them."),
-        ("Is it proved?", "Yes, on the grounds above." if told.rigorous else "No; the reasons are above."),
+        ("Is it proved?", PROVED[told.verdict]),
         ("Do others agree?", f"{second} An audit can refute a guarantee and never prove it."),
         ("How large is the error?", "The noise of every release is in the table; utility is not covered by this page."),
         (

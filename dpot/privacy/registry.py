@@ -103,7 +103,7 @@ def record(told: Statement, about: About) -> dict[str, Any]:
                     f"{e['count']} × {e['released']} ({e['drawn']}), {e['source']}" for e in told.entries
                 )
                 or "None.",
-                "justification": ("Rigorous. " if told.rigorous else "Not rigorous. ") + _accounts(told),
+                "justification": f"Rigorous: {told.verdict}. {_accounts(told)}",
             },
             "administrative": {
                 "sources": "privacy.html beside this file; docs/privacy.md and docs/limitations.md of dpot.",

@@ -32,10 +32,11 @@ from rich.console import Console
 from dpot import config
 from dpot.data.base import Dataset, Pair, facts
 from dpot.data.files import cache_root
-from dpot.errors import UsageError
+from dpot.data.schema import read as read_schema
+from dpot.errors import PrivacyError, UsageError
 from dpot.fingerprint import fingerprint
 from dpot.methods.kept import Kept
-from dpot.methods.work import Loss
+from dpot.methods.work import SILENCE, Loss
 from dpot.privacy import registry
 from dpot.privacy.budget import Budget
 from dpot.privacy.ledger import Ledger
@@ -89,6 +90,7 @@ class Training:
             "ledger": Ledger.of(budget or self.budget),
             "noise": NoiseSource(device=self.device),
             "random": torch.Generator(self.device).manual_seed(self.cfg.seed),
+            "large_delta": bool(self.cfg.get("large_delta", False)),
             **self.frame(),
         }
 
@@ -171,7 +173,12 @@ class TrainingTask(Task, Generic[T]):
         return [self._answer(record, run) for record, run in zip(records, runs, strict=True)]
 
     def check(self, cfg: DictConfig) -> None:
-        """Refuse a loss of another task, and a budget that does not suit the loss."""
+        """Refuse a loss of another task, and a budget that does not suit the loss.
+
+        The file of a schema is put in its place: a run with another content of it is another run.
+        """
+        if isinstance(cfg.dataset.get("schema"), str):
+            cfg.dataset.schema = read_schema(Path(cfg.dataset.schema))
         loss: Any = config.locate(str(cfg.loss._target_), "loss")
         if self.name not in getattr(loss, "tasks", ()):
             choices = ", ".join(losses_of(self.name))
@@ -257,6 +264,10 @@ class TrainingTask(Task, Generic[T]):
         if one.account:
             one.account.close()
         told = found.statement
+        if one.method.private and not told.entries:
+            raise PrivacyError(SILENCE)
+        for warning in told.warnings:
+            log.warning("%s", warning)
         write_atomically(one.run.directory / "privacy.md", told.to_markdown())
         write_atomically(one.run.directory / "privacy.html", told.to_html())
         about = registry.About(self.name, one.data.name, found.records, datetime.date.today())
@@ -299,6 +310,14 @@ def _loss_in(path: Path) -> Any:
     if "_target_" in node:
         return config.locate(str(node["_target_"]), "loss")
     return _loss_in(path.with_name(f"{node['defaults'][0]}.yaml"))
+
+
+def note_form(ledger: Ledger, data: Dataset) -> None:
+    """Say what private records decided about the form of the data, and which were left out."""
+    for what in data.taken:
+        ledger.note_condition(what)
+    for what in data.uncovered:
+        ledger.note_uncovered(what)
 
 
 def show_headline(console: Console, record: Record) -> None:

@@ -107,6 +107,7 @@ class Party:
         if noise.reproducible != self.gate.noise.reproducible:
             raise PrivacyError(f"{self.name}: noise with a fixed seed and noise without one, in one statement")
         self.gate.noise = noise
+        self.gate.ledger.guard(self.size)
         return self.gate
 
     def release_bare(self, budget: Budget, what: str) -> Release:

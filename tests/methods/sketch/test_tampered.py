@@ -111,7 +111,7 @@ def vast(facts: dict[str, Any]) -> None:
         (quieter, "the statement accounts for"),
         (fewer, "says releases = 4, its entries say 3"),
         (dropped, "carries no privacy statement"),
-        (boasting, "calls itself rigorous, and is not"),
+        (boasting, "calls itself proved, and is not"),
         (raised, "budget of ε = 1"),
         (unnamed, "columns or classes"),
         (vast, "its generator cannot be read"),
