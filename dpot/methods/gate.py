@@ -51,7 +51,7 @@ from dpot.privacy.events import (
     StratifiedSampled,
 )
 from dpot.privacy.events import Sampler as Kind
-from dpot.privacy.failures import Failures
+from dpot.privacy.failures import failure_of
 from dpot.privacy.ledger import Entry, Ledger
 from dpot.privacy.noise import NoiseSource
 from dpot.privacy.spending import Account
@@ -160,10 +160,10 @@ class Release:
         else:
             raise InvalidParameter(f"{source}: the gate draws no noise for {type(inside).__name__}")
         self._drawn = self._agreed(sampler)
-        self._failures = Failures() if sampler is None or self._bare else Failures.of(sampler.facts())
+        self._failure = 0.0 if sampler is None or self._bare else failure_of(sampler.facts())
         self._charged = self._made = 0
         if steps > 1 and not self._bare and gate.ledger.budget.epsilon is not None:
-            affordable = gate.ledger.affordable(event, self._failures)
+            affordable = gate.ledger.affordable(event, self._failure)
             if affordable < steps:
                 raise PrivacyError(
                     f"{steps} steps with this noise exceed the budget of epsilon={gate.ledger.budget.epsilon:g}, which "
@@ -200,7 +200,7 @@ class Release:
         The first time, all steps are entered in the account of these data, unless whoever keeps the release does it.
         """
         self._gate.ledger.charge(
-            self.event, count=count, source=self.source, sampler=self._drawn, failures=self._failures
+            self.event, count=count, source=self.source, sampler=self._drawn, failure=self._failure
         )
         if self._gate.account and not kept and not self._charged:
             self._gate.account.begin(self._gate.account.numbered(self.source), [self.entry(max(count, self.steps))])
