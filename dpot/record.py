@@ -93,8 +93,11 @@ def numbers(metrics: Mapping[str, Any]) -> dict[str, float]:
     }
 
 
-def write_atomically(path: Path, content: str | bytes) -> None:
-    """Write to a temporary file beside the target, flush it to the disk, rename it into place."""
+def write_atomically(path: Path, content: str | bytes, mode: int = 0o644) -> None:
+    """Write to a temporary file beside the target, flush it to the disk, rename it into place.
+
+    The temporary file is readable by its owner alone; `mode` is that of the target.
+    """
     path.parent.mkdir(parents=True, exist_ok=True)
     data = content.encode() if isinstance(content, str) else content
     handle, name = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.", suffix=".tmp")
@@ -103,11 +106,21 @@ def write_atomically(path: Path, content: str | bytes) -> None:
             file.write(data)
             file.flush()
             os.fsync(file.fileno())
-        os.chmod(name, 0o644)
+        os.chmod(name, mode)
         os.replace(name, path)
     except BaseException:
         Path(name).unlink(missing_ok=True)
         raise
+
+
+def flush_folder(folder: Path) -> None:
+    """A new name survives a power cut only when its folder is on the disk as well."""
+    with contextlib.suppress(OSError):  # some file systems cannot
+        handle = os.open(folder, os.O_RDONLY)
+        try:
+            os.fsync(handle)
+        finally:
+            os.close(handle)
 
 
 class Run:
@@ -120,6 +133,7 @@ class Run:
         name = "-".join([*names, f"s{cfg.seed}", self.fingerprint])
         self.directory = Path(cfg.output_root) / "runs" / name
         self.started = time.time()
+        self.forgotten = False  # whether an earlier result was thrown away, so that its ε is spent again
         self._lock = FileLock(self.directory.parent / f"{name}.lock", timeout=0)
 
     def private_folder(self) -> Path:
@@ -145,9 +159,9 @@ class Run:
         return self
 
     def forget(self) -> None:
-        """Begin anew: no record, no kept release, no checkpoint."""
-        for path in (self.directory / RECORD, *self.directory.glob("release-*.safetensors")):
-            path.unlink(missing_ok=True)
+        """Begin anew: no record, no checkpoint; kept releases are forgotten by whoever keeps them."""
+        self.forgotten = True
+        (self.directory / RECORD).unlink(missing_ok=True)
         self.discard()
 
     def discard(self) -> None:

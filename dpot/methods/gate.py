@@ -29,15 +29,13 @@ import math
 import sys
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any, TypeVar, overload
 
 import torch
-from safetensors import safe_open
-from safetensors.torch import load_file, save
 from torch import Tensor
 
 from dpot.errors import PrivacyError
+from dpot.methods.kept import Kept
 from dpot.methods.tape import Passed, Tape
 from dpot.privacy.counts import check_drawable, count_deviation
 from dpot.privacy.errors import POSITIVE, InvalidParameter, SamplerMismatch, number
@@ -54,9 +52,10 @@ from dpot.privacy.events import (
 )
 from dpot.privacy.events import Sampler as Kind
 from dpot.privacy.failures import failure_of
-from dpot.privacy.ledger import Ledger
+from dpot.privacy.ledger import Entry, Ledger
 from dpot.privacy.noise import NoiseSource
-from dpot.record import name_of_code, write_atomically
+from dpot.privacy.spending import Account
+from dpot.record import name_of_code
 from dpot.training.samplers import Sampler
 
 Value = TypeVar("Value")
@@ -71,6 +70,8 @@ class Gate:
     ledger: Ledger
     noise: NoiseSource
     tape: Tape | None = None
+    kept: Kept | None = None  # where releases that are made once lie; none: nowhere
+    account: Account | None = None  # of these data over all runs, for other releases; none where they are public
     large_delta: bool = False  # run although δ is not below 1/records
 
     def __post_init__(self) -> None:
@@ -101,28 +102,37 @@ class Gate:
             source = f"{asking.replace('.', '/')}.py"
         return Release(self, event, sampler, steps, source, unaccounted)
 
-    def keep(
-        self, name: str, path: Path | None, releases: Sequence[Release], make: Callable[[], dict[str, Tensor]]
+    def keep_release(
+        self,
+        name: str,
+        releases: Sequence[Release],
+        make: Callable[[], dict[str, Tensor]],
+        facts: dict[str, Any] | None = None,
     ) -> dict[str, Tensor]:
-        """What `make` lets out through these releases: made once, and read back from the file by a run that resumes.
+        """What `make` lets out through these releases: made once, and read back by every run that releases the same.
 
-        They are entered in the ledger either way, and before anything is made.
+        They are entered in the ledger either way, and before anything is made. It holds whatever belongs to the release
+        (public directions too: on another device the seed would give others). `facts` are kept beside it; those of a
+        release that is read back take their place.
         """
         for release in releases:
-            release.charge(1)
-        if path is None:
+            release.charge(1, kept=True)
+        if self.kept is None:
             return make()
-        if path.exists():
-            kept = load_file(path)
-            with safe_open(path, "pt") as file:
-                code = (file.metadata() or {}).get("code")
-            note_other_code(self.ledger, f"the release {name}", code)
-            for release in releases:
-                release._made += 1
-        else:
-            kept = {key: tensor.cpu().contiguous() for key, tensor in make().items()}
-            write_atomically(path, save(kept, {"code": name_of_code()}))
-        return {key: tensor.to(self.noise.device) for key, tensor in kept.items()}
+        facts = {} if facts is None else facts
+        with self.kept.place(name, [release.entry(1) for release in releases]) as place:
+            found = place.find()
+            if found is None:
+                place.begin()
+                tensors = make()
+                place.put(tensors, {"code": name_of_code(), "facts": facts})
+            else:
+                tensors, told = found
+                facts.update(told["facts"])
+                note_other_code(self.ledger, f"the release {name}", told["code"])
+                for release in releases:
+                    release._made += 1
+        return {key: tensor.to(self.noise.device) for key, tensor in tensors.items()}
 
 
 class Release:
@@ -184,12 +194,21 @@ class Release:
                 ledger.note_unsound(reason)
         return drawn
 
-    def charge(self, count: int) -> None:
-        """Enter so many releases that are about to be made: the engine's `before`."""
+    def charge(self, count: int, *, kept: bool = False) -> None:
+        """Enter so many releases that are about to be made: the engine's `before`.
+
+        The first time, all steps are entered in the account of these data, unless whoever keeps the release does it.
+        """
         self._gate.ledger.charge(
             self.event, count=count, source=self.source, sampler=self._drawn, failure=self._failure
         )
+        if self._gate.account and not kept and not self._charged:
+            self._gate.account.begin(self._gate.account.numbered(self.source), [self.entry(max(count, self.steps))])
         self._charged += count
+
+    def entry(self, count: int) -> Entry:
+        """So many of these releases, as a ledger has them."""
+        return Entry(self.event, self.source, self._drawn, count)
 
     def deviation(self, sensitivity: float | None = None) -> float:
         """The standard deviation of the noise on a value that one record moves by so much at most."""
