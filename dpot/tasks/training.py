@@ -31,6 +31,7 @@ from rich.console import Console
 from dpot import config
 from dpot.data.base import Dataset, facts
 from dpot.errors import UsageError
+from dpot.places import without_places
 from dpot.privacy.budget import Budget
 from dpot.privacy.ledger import Ledger
 from dpot.privacy.noise import NoiseSource
@@ -201,7 +202,7 @@ class TrainingTask(Task, Generic[T]):
         torch.manual_seed(cfg.seed)
         self.build(one)
         plain: Any = OmegaConf.to_container(cfg, resolve=True)
-        tracker.start(run.directory, plain)
+        tracker.start(run.directory, without_places(plain))
         return one
 
     def train(self, trainings: Sequence[T]) -> None:
