@@ -142,7 +142,15 @@ class Run:
         self.discard()
 
     def discard(self) -> None:
-        """Delete the checkpoints: they hold the states of noise generators, and must not outlive the record."""
+        """Delete the checkpoints, which hold the states of noise generators, and what killed runs left half-written.
+
+        Neither may outlive the record. Notes for a sheet are written by other processes too, and are left alone.
+        """
+        for path in self.directory.glob(".*.tmp"):
+            if path.is_dir():
+                shutil.rmtree(path, ignore_errors=True)
+            elif not path.name.startswith(".cell-"):
+                path.unlink(missing_ok=True)
         for folder, _, files in os.walk(self.checkpoints):  # parts of a training have folders of their own
             for name in files:
                 Path(folder, name).unlink(missing_ok=True)

@@ -1,7 +1,8 @@
 """Configurations that somebody might send you to harm you, and whether they do.
 
-    python scripts/attacks.py                      # try each on this code, in a process and a folder of its own
-    python scripts/attacks.py --before ../old      # and on an older checkout, for the table of results/notes/attacks.md
+    python scripts/attacks.py                                  # on this code, each in a process of its own
+    python scripts/attacks.py --code ../old --keep old.json    # on an older checkout
+    python scripts/attacks.py --before old.json                # both as the table of results/notes/attacks.md
 
 An attack is a command line with the files that came with it. It has succeeded if it left a file called OWNED, wrote
 outside its output folder, left a secret or an absolute path in what a run keeps, or ended in an internal error.
@@ -229,16 +230,16 @@ def table(before: Mapping[str, str], after: Mapping[str, str]) -> str:
 def main() -> None:
     """Try the attacks, and write the table if there is something to compare with."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--before", type=Path, help="an older checkout to compare with")
     parser.add_argument("--code", type=Path, default=REPOSITORY, help="the checkout to attack")
-    parser.add_argument("--json", type=Path, help="keep what came of each attack in this file")
+    parser.add_argument("--keep", type=Path, help="keep what came of each attack in this file")
+    parser.add_argument("--before", type=Path, help="what was kept of an older checkout, for the table")
     given = parser.parse_args()
-    now = try_all(given.code)
-    if given.json:
-        given.json.write_text(json.dumps(now, indent=1) + "\n")
+    now = try_all(given.code.resolve())
+    if given.keep:
+        given.keep.write_text(json.dumps(now, indent=1) + "\n")
     if given.before:
         notes = REPOSITORY / "results" / "notes" / "attacks.md"
-        notes.write_text(table(try_all(given.before.resolve()), now))
+        notes.write_text(table(json.loads(given.before.read_text()), now))
     sys.exit(any(now.values()))
 
 

@@ -8,7 +8,6 @@ import pytest
 from dpot.errors import DpotError
 from dpot.methods.distance import triangle_wad
 from dpot.methods.sketch import directions
-from dpot.methods.sketch.file import Release
 
 
 @pytest.mark.parametrize(
@@ -16,7 +15,6 @@ from dpot.methods.sketch.file import Release
     [
         lambda path: triangle_wad._read(str(path)),
         lambda path: directions._from_file(str(path), 4, 2),
-        Release.load,
     ],
 )
 def test_a_pipe_is_refused_wherever_a_configuration_can_name_a_file(tmp_path, read):

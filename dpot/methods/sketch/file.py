@@ -19,7 +19,6 @@ from dpot.methods.sketch.rules import Plan
 from dpot.methods.sketch.textures import Pooled, TextureMap
 from dpot.models.feature_network import FeatureNetwork
 from dpot.record import write_atomically
-from dpot.regular import open_regular
 
 VERSION = 2
 CERTAIN = 3  # deviations
@@ -89,7 +88,6 @@ class Release:
     @classmethod
     def load(cls, path: Path, device: torch.device | str = "cpu") -> Release:
         """Read it back; a file that is no sketch is refused by name."""
-        open_regular(path).close()  # a pipe would keep safe_open waiting for ever
         try:
             with safe_open(path, framework="pt", device=str(device)) as file:
                 facts = json.loads((file.metadata() or {})["sketch"])
