@@ -14,6 +14,7 @@ environment would otherwise be kept in a record.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from functools import lru_cache, partial
@@ -86,11 +87,15 @@ def guarded(then: Callable[[DictConfig], None] | None = None) -> Iterator[None]:
         yield
 
 
-def refuse(cfg: DictConfig, overrides: Sequence[str] = ()) -> None:
+def refuse(cfg: DictConfig, overrides: Sequence[str]) -> None:
     """Refuse a composed configuration whose Hydra part does more than choose, or which names code that is not ours."""
     launcher = str(cfg.hydra.runtime.choices.get("hydra/launcher"))
     if launcher not in LAUNCHERS:
         raise UsageError(f"hydra/launcher={launcher} is refused: choose from {', '.join(LAUNCHERS)}")
+    if sorted([*cfg.hydra.overrides.hydra, *cfg.hydra.overrides.task]) != sorted(overrides):
+        raise UsageError("hydra.overrides is refused: what was typed on the command line cannot be set in a file")
+    if not re.fullmatch(r"[\w.-]+", str(cfg.hydra.job.name)):  # a cluster's scripts are made with it
+        raise UsageError(f"hydra.job.name={cfg.hydra.job.name!r} is refused: letters and digits only")
     typed = [text for text in overrides if text.lstrip("+~").startswith("hydra.launcher.")]
     own = _leaves(_reference((f"hydra/launcher={launcher}", *typed)))
     found = _leaves(OmegaConf.to_container(cfg.hydra, resolve=False))

@@ -114,6 +114,8 @@ ATTACKS = (
             + "hydra: {{launcher: {{setup: [touch {place}/OWNED]}}}}\n"
         },
     ),
+    sent("launcher: a job's name that is a line of a script", 'hydra: {{job: {{name: "a\\ntouch {place}/OWNED"}}}}\n'),
+    sent("launcher: settings as if typed", "hydra: {{overrides: {{hydra: ['hydra.launcher.setup=[touch OWNED]']}}}}\n"),
     sent("sweeper: os.system", "hydra: {{sweeper: {{_target_: hydra.core.utils.os.system}}}}\n"),
     sent("folder: Hydra's files outside the run", "hydra: {{output_subdir: ../OWNED}}\n"),
     sent("folder: another one for the run", "hydra: {{run: {{dir: '{place}/OWNED'}}}}\n"),

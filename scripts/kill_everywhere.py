@@ -18,9 +18,8 @@ from __future__ import annotations
 
 import argparse
 import builtins
-import contextlib
+import gc
 import hashlib
-import importlib
 import io
 import json
 import os
@@ -43,7 +42,7 @@ from dpot.composing import compose_config
 from dpot.errors import DataError
 from dpot.launch import run
 from dpot.record import Record
-from dpot.tasks import adapt, generate, reproduce, synthesize  # noqa: F401 (imported once, before the forks)
+from dpot.tasks import reproduce
 
 KILLED = 87
 DIGITS = ["dataset=digits", "profile=smoke", "device=cpu"]
@@ -53,10 +52,10 @@ RUNS = {
     "synthesize": ["task=synthesize", *DIGITS, "dataset.size=8", "generator.width=4", "task.utility=false"],
     "reproduce": ["task=reproduce", "paper=dp_swd", "table=2", *DIGITS[1:], "task.rows=[DP-MERF]", "profile.steps=2"],
 }
-RUNS["generate"] += ["tracker=csv", "task.fid=false", "profile.steps=4"]
+RUNS["generate"] += ["tracker=csv", "task.fid=false", "profile.steps=4", "profile.samples=20"]
 RUNS["adapt"] += ["profile.steps=4"]
 RUNS["synthesize"] += ["profile.steps=2", "loss.rounds=1", "privacy.epsilon=10", "task.count=20", "task.format=png"]
-RUNS["reproduce"] += ["profile.seeds=1", "profile.samples=50", "profile.passes=1"]
+RUNS["reproduce"] += ["profile.seeds=1", "profile.samples=20", "profile.passes=1"]
 
 
 @dataclass
@@ -106,7 +105,6 @@ class End:
     code: int
     operations: list[str]
     error: str = ""
-    modules: list[str] = field(default_factory=list)  # that it has imported
 
 
 def start(task: str, place: Path, fatal: int | None) -> End:
@@ -114,6 +112,7 @@ def start(task: str, place: Path, fatal: int | None) -> End:
     reading, writing = os.pipe()
     child = os.fork()
     if child == 0:
+        gc.disable()  # to collect is to touch, and thereby copy, all that was imported
         code, error = 0, ""
         shim = Shim(str(place), fatal)
         try:
@@ -124,14 +123,14 @@ def start(task: str, place: Path, fatal: int | None) -> End:
         except BaseException:
             code, error = 1, traceback.format_exc()
         with os.fdopen(writing, "w") as told:
-            json.dump([shim.seen, error, [] if fatal else sorted(sys.modules)], told)
+            json.dump([shim.seen, error], told)
         os._exit(code)
     os.close(writing)
     with os.fdopen(reading, "rb") as pipe:
         heard = pipe.read()
     code = os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
-    operations, error, modules = json.loads(heard) if heard else ([], "", [])
-    return End(code, operations, error, modules)
+    operations, error = json.loads(heard) if heard else ([], "")
+    return End(code, operations, error)
 
 
 def composed(task: str, data: Path) -> Callable[[Path], Any]:
@@ -219,15 +218,20 @@ def killed_at(task: str, points: Sequence[int], wanted: Sequence[dict[str, Any]]
 
 
 def whole(task: str) -> tuple[list[str], list[dict[str, Any]]]:
-    """A run that nobody kills: its operations, and what it promises."""
+    """A run that nobody kills: its operations, and what it promises.
+
+    It is made in this process first, so that a fork has imported and prepared everything already. (On a CPU autograd
+    goes on in a fork.)
+    """
+    with tempfile.TemporaryDirectory() as folder:
+        os.environ["DPOT_CACHE"] = f"{folder}/cache"
+        run(CONFIGS[task](Path(folder)))
+    gc.freeze()
     with tempfile.TemporaryDirectory() as folder:
         place = Path(folder).resolve()
         end = start(task, place, None)
         if end.code:
             raise SystemExit(f"{task}: {end.error}")
-        for name in end.modules:  # once and for all, instead of in each start
-            with contextlib.suppress(Exception):
-                importlib.import_module(name)
         return end.operations, [promise(Record.load(path.parent)) for path in sorted(records(place))]
 
 
