@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Literal
 
 from dpot.privacy.conversion import Conversion
@@ -47,6 +47,19 @@ class Budget:
     def is_private(self) -> bool:
         """Whether there is an ε to keep."""
         return self.epsilon is not None
+
+    def less(self, failure: float) -> Budget:
+        """What is left of δ beside the probability that a sampler fails: what noise is calibrated to.
+
+        Paper mode leaves it as it is, for the papers did not look at this.
+        """
+        if self.mode == "paper" or self.delta is None:
+            return self
+        if failure >= self.delta:
+            raise InvalidParameter(
+                f"delta={self.delta:g} does not cover what the samplers may fail by, {failure:.3g}: take fewer steps"
+            )
+        return replace(self, delta=self.delta - failure)
 
     @property
     def pricing(self) -> Pricing:

@@ -28,6 +28,7 @@ _SMALLEST, _LARGEST = 1e-9, 1e7  # noise outside this is a slip of units
 _LONGEST = math.log(16)  # step of a bracket: far below the answer an accountant has numbers too large to compute
 _LOUD = 100.0  # beyond, a loss distribution of Laplace noise takes minutes and gains nothing over ε = 1/σ
 _TOLERANCE = 1e-9  # of log σ
+_HAIR = 1 + 5e-9  # more noise than was found: what the failures of samplers take off δ is less than this gives back
 _MOST_STEPS = 1e12
 
 
@@ -73,7 +74,7 @@ def find_sigma(release: Release, steps: int, budget: Budget, pricing: Pricing | 
     kinds = {type(atom) for atom, _ in release(1.0).atoms()}
     if kinds == {Gaussian}:
         return least_sigma(own, epsilon)
-    sigma = least_sigma(by_curve, epsilon)
+    sigma = least_sigma(by_curve, epsilon) * _HAIR
     if Laplace in kinds and epsilon > _LOUD:
         return sigma
     if kinds <= {Gaussian, DiscreteGaussian, Laplace}:
@@ -104,14 +105,23 @@ def _epsilon_on(orders: Floats, event: Event, steps: int, pricing: Pricing, budg
     return epsilon_from_rdp(orders, steps * rdp(event, orders, pricing), pricing.delta, budget.conversion)
 
 
-def find_steps(event: Event, budget: Budget, spending: Mapping[Event, int] | None = None) -> int:
-    """The most releases of the event that (ε, δ) allows, after what is already spent; 0 if not one."""
+def find_steps(
+    event: Event,
+    budget: Budget,
+    spending: Mapping[Event, int] | None = None,
+    left: Callable[[int], float] | None = None,
+) -> int:
+    """The most releases of the event that (ε, δ) allows, after what is already spent; 0 if not one.
+
+    left: what of δ is left after so many, where each of them takes some off it.
+    """
     epsilon, delta = number("epsilon", budget.epsilon, POSITIVE), number("delta", budget.delta, PROBABILITY)
     pricing, before = budget.pricing, dict(spending or {})
 
     def kept(steps: int) -> bool:
         after = {**before, event: before.get(event, 0) + steps}
-        return own_epsilon(after, delta, *_terms(budget)) <= epsilon
+        own = delta if left is None else left(steps)
+        return own > 0 and own_epsilon(after, own, *_terms(budget)) <= epsilon
 
     if not kept(1):
         return 0
