@@ -5,6 +5,7 @@ from pathlib import Path
 
 import pytest
 
+from dpot.data import schema
 from dpot.errors import DpotError
 from dpot.methods.distance import triangle_wad
 from dpot.methods.sketch import directions
@@ -15,6 +16,7 @@ from dpot.methods.sketch import directions
     [
         lambda path: triangle_wad._read(str(path)),
         lambda path: directions._from_file(str(path), 4, 2),
+        schema.read,
     ],
 )
 def test_a_pipe_is_refused_wherever_a_configuration_can_name_a_file(tmp_path, read):
