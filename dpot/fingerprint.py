@@ -12,7 +12,6 @@ import ast
 import hashlib
 import inspect
 import json
-import re
 import sys
 from collections.abc import Iterator, Mapping
 from functools import cache
@@ -22,8 +21,9 @@ from typing import Any
 from omegaconf import DictConfig, OmegaConf
 
 from dpot import config
-from dpot.config import CONF_DIR, PACKAGE, targets
+from dpot.config import PACKAGE, targets
 from dpot.errors import UsageError
+from dpot.places import without_places
 
 # Keys that change how a run is shown, watched or placed, but not what it computes.
 NOT_FINGERPRINTED = (
@@ -85,8 +85,7 @@ def _defaults(target: str) -> dict[str, Any]:
 @cache
 def components() -> dict[str, str]:
     """Where each component that a file of conf/ names is defined, by its name."""
-    lines = [re.findall(r"^\s*_target_: (\S+)", path.read_text(), re.MULTILINE) for path in CONF_DIR.rglob("*.yaml")]
-    return {target.rpartition(".")[2]: target for found in lines for target in found}
+    return {target.rpartition(".")[2]: target for target in config.known_targets()}
 
 
 def _disagreements(one: Any, other: Any, key: str) -> Iterator[str]:
@@ -97,7 +96,7 @@ def _disagreements(one: Any, other: Any, key: str) -> Iterator[str]:
     elif key.endswith("_target_"):
         if str(one).rpartition(".")[2] != str(other).rpartition(".")[2]:
             yield key
-    elif _comparable(one) != _comparable(other):
+    elif without_places(_comparable(one)) != without_places(_comparable(other)):  # a record has no absolute paths
         yield key
 
 

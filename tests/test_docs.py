@@ -198,6 +198,8 @@ def example(tmp_path, monkeypatch):
     monkeypatch.setitem(sys.modules, module.__name__, module)
     exec(compile(source, "class_means.py", "exec"), module.__dict__)
     monkeypatch.setattr(record, "code_fingerprint", lambda cfg: "as in the document")  # there is no file to hash
+    known = config.known_targets() | {f"{module.__name__}.ClassMeans"}
+    monkeypatch.setattr(config, "known_targets", lambda: known)  # as if the file of conf/ were there
 
     def composed(*overrides):
         cfg = compose_config([*overrides, "device=cpu", f"output_root={tmp_path}"])

@@ -37,6 +37,7 @@ from dpot.errors import PrivacyError, UsageError
 from dpot.fingerprint import fingerprint
 from dpot.methods.kept import Kept
 from dpot.methods.work import SILENCE, Loss
+from dpot.places import without_places
 from dpot.privacy import registry
 from dpot.privacy.budget import Budget
 from dpot.privacy.ledger import Ledger
@@ -220,7 +221,7 @@ class TrainingTask(Task, Generic[T]):
         torch.manual_seed(cfg.seed)
         self.build(one)
         plain: Any = OmegaConf.to_container(cfg, resolve=True)
-        tracker.start(run.directory, plain)
+        tracker.start(run.directory, without_places(plain))
         return one
 
     def released(self, cfg: DictConfig, method: Loss) -> dict[str, Any]:

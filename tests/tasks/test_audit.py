@@ -9,6 +9,7 @@ import pytest
 import torch
 from omegaconf import OmegaConf
 
+from dpot import config
 from dpot.composing import compose_config
 from dpot.launch import run
 from dpot.methods.generate import dp_merf, dp_sinkhorn
@@ -122,6 +123,8 @@ def noisy_sums(tmp_path, monkeypatch):
     module.NoisySums = NoisySums
     monkeypatch.setattr(NoisySums, "__module__", module.__name__)  # where a method must be
     monkeypatch.setitem(sys.modules, module.__name__, module)
+    known = config.known_targets() | {f"{module.__name__}.NoisySums"}
+    monkeypatch.setattr(config, "known_targets", lambda: known)  # as if a file of conf/ named it
 
     def audited(*overrides, **settings):
         cfg = compose_config([*SMALL, *overrides, f"output_root={tmp_path}"])
