@@ -119,10 +119,10 @@ def code_fingerprint(cfg: DictConfig | Mapping[str, Any]) -> str:
 def audited_code(target: str) -> str:
     """A hash of the code that an audit of this method speaks for: an audit made with other code is stale.
 
-    That is the method's own file and those of dpot/methods that it builds on (base classes, gate, tape), what these
+    That is the gate with its tape, the method's own file and those of dpot/methods that it builds on, what these
     import for drawing, clipping, projecting and adding noise, and the audit itself.
     """
-    found, ahead = set(AUDIT), [target.rpartition(".")[0]]
+    found, ahead = set(AUDIT), [target.rpartition(".")[0], "dpot.methods.gate"]
     while ahead:
         name = ahead.pop()
         if name in found or name in PLUMBING:

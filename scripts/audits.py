@@ -1,7 +1,8 @@
 """Run every audit again and write results/audit/ (make audits).
 
 Each line is a method with the settings that make it small: on images of 4 × 4 pixels, a clipping bound of 1 is as
-tight as 10 is on MNIST, and two Fourier features can be turned by half a circle where ten thousand cannot.
+tight as 10 is on MNIST, and two Fourier features can be turned by half a circle where ten thousand cannot. DP-SWD
+makes one step: what is proved of several sampled projections is not tight, and hides a perfect record, too.
 """
 
 import sys
@@ -13,13 +14,13 @@ from dpot.launch import run
 from dpot.reporting.audits import in_words, write_page
 
 AUDITS = {
-    "dp_swd": ["loss.projections=50", "loss.norm_bound=1"],
+    "dp_swd": ["loss.projections=50", "loss.norm_bound=1", "task.steps=1"],
     "dp_swd_paper": ["loss.projections=50", "privacy.mode=paper", "privacy.bound=clt"],
     "dp_merf": ["loss.features=2", "loss.kernel_variance=1"],
     "dp_sinkhorn": ["loss.l1=0"],
     "dp_cgan": ["loss.hidden=8"],
     "sketch": ["loss.lines=8", "loss.knots=4", "loss.planes=0", "loss.rounds=1", "task.repetitions=20000"],
-    "adapt/dp_swd": ["loss.projections=50"],
+    "adapt/dp_swd": ["loss.projections=50", "task.steps=1"],
     "adapt/dp_dann": [],
     "adapt/sketch": [],
     "classify/dp_sgd": [],

@@ -84,13 +84,13 @@ class Audit(Task):
 
     def run(self, cfg: DictConfig) -> Answer:
         """The search for neighbours, the repetitions, the controls; the answer says whether the claim stands."""
-        began = time.perf_counter()
+        began, code = time.perf_counter(), audited_code(str(cfg.loss._target_))
         scene = scene_of(config.locate(str(cfg.loss._target_), "loss"))
         budget: Budget = config.instantiate(cfg.privacy, "privacy")
         if budget.epsilon is None or budget.delta is None:
             raise UsageError("privacy.epsilon: an audit needs a claim to test")
         data = self._audit(cfg, scene, budget)
-        data |= {"seconds": round(time.perf_counter() - began, 1), "code": audited_code(str(cfg.loss._target_))}
+        data |= {"seconds": round(time.perf_counter() - began, 1), "code": code}
         path = Path(cfg.output_root) / "audit" / f"{data['name']}.json"
         write_atomically(path, json.dumps(data | {"provenance": provenance(cfg)}, indent=1) + "\n")
 
@@ -173,7 +173,7 @@ class Audit(Task):
         event = cast.events[0]
         if isinstance(event, Sampled):
             parts["sampler"] = _frequency(cast.shares, event.rate)  # type: ignore[attr-defined]
-        two = [cast.values(cast.records, batches[0][0]) for _ in range(2)]
+        two = [cast.values(best.pair.present, best.some()[0]) for _ in range(2)]
         same = all(torch.equal(a.bounded, b.bounded) for a, b in zip(*two, strict=True))
         parts["batch"] = {"holds": same}  # nothing but the batch that the sampler was told decides what is released
         if "directions" in two[0][0].public:
