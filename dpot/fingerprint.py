@@ -15,7 +15,7 @@ import json
 import re
 import sys
 from collections.abc import Iterable, Iterator, Mapping
-from functools import cache
+from functools import cache, lru_cache
 from pathlib import Path
 from typing import Any
 
@@ -133,17 +133,10 @@ def audited_code(target: str) -> str:
     return _hashed({name for name in found if _source(name).exists()})
 
 
-def _imported(module: str) -> set[str]:
+def _imported(module: str) -> frozenset[str]:
     """The modules of the package that a module imports."""
     source = _source(module)
-    if not source.exists():
-        return set()
-    found = set()
-    for node in ast.walk(ast.parse(source.read_text())):
-        if isinstance(node, ast.ImportFrom) and node.module:
-            whole = {f"{node.module}.{alias.name}" for alias in node.names}
-            found |= {node.module} | {name for name in whole if _source(name).exists()}
-    return found
+    return _read(source, source.stat().st_mtime_ns)[1] if source.exists() else frozenset()
 
 
 def _source(module: str) -> Path:
@@ -153,13 +146,21 @@ def _source(module: str) -> Path:
 def _hashed(modules: Iterable[str]) -> str:
     """A hash of the syntax trees of modules, without docstrings."""
     digest = hashlib.sha256()
-    for name in sorted(modules):
-        tree = ast.parse(_source(name).read_text())
-        for node in ast.walk(tree):
-            if isinstance(node, ast.Module | ast.ClassDef | ast.FunctionDef) and ast.get_docstring(node) is not None:
-                del node.body[0]
-        digest.update(_dumped(tree).encode())
+    for source in map(_source, sorted(modules)):
+        digest.update(_read(source, source.stat().st_mtime_ns)[0].encode())
     return digest.hexdigest()[:12]
+
+
+@lru_cache(maxsize=256)
+def _read(source: Path, changed: int) -> tuple[str, frozenset[str]]:
+    """The syntax tree of a file as text, and the modules it imports; read once, unless the file has changed."""
+    tree, found = ast.parse(source.read_text()), set()
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Module | ast.ClassDef | ast.FunctionDef) and ast.get_docstring(node) is not None:
+            del node.body[0]
+        if isinstance(node, ast.ImportFrom) and node.module:
+            found |= {node.module, *(f"{node.module}.{alias.name}" for alias in node.names)}
+    return _dumped(tree), frozenset(name for name in found if _source(name).exists())
 
 
 def _dumped(tree: ast.AST) -> str:

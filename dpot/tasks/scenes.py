@@ -70,7 +70,7 @@ class Scene:
     def ease(self, method: Any) -> None:
         """A batch of few records: the fewer there are, the less hides one of them."""
         if getattr(method, "batch", None):
-            method.batch = BATCH
+            method.batch = min(method.batch, BATCH)
 
     def perform(
         self, make: Callable[[], Any], records: Records, budget: Budget, seed: int, noise: int, tape: Tape, steps: int
