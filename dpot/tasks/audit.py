@@ -233,7 +233,7 @@ def neighbours(
     """Pairs of data sets without end, as the relation has them: all other records are alike, or arbitrary."""
     known = {name: scene.record(pixels) for name, pixels in patterns().items()}
     any_record = map(scene.record, arbitrary(random))
-    chosen = [(a, b, c) for c in ("black", "white", "dim") for a, b in (("left", "right"), ("white", "black"))]
+    chosen = [(a, b, c) for c in ("right", "black", "white", "dim") for a, b in (("left", "right"), ("white", "black"))]
     named = ((f"{a} for {b} among {c}", (known[a], known[b], known[c])) for a, b, c in chosen)
     drawn = (
         (f"arbitrary records {i}", (next(any_record), next(any_record), next(any_record))) for i in itertools.count()
