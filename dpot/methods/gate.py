@@ -53,7 +53,7 @@ from dpot.privacy.events import (
     StratifiedSampled,
 )
 from dpot.privacy.events import Sampler as Kind
-from dpot.privacy.failures import Failures
+from dpot.privacy.failures import failure_of
 from dpot.privacy.ledger import Ledger
 from dpot.privacy.noise import NoiseSource
 from dpot.record import name_of_code, write_atomically
@@ -153,10 +153,10 @@ class Release:
         self._drawn, self._sampler = self._agreed(sampler), sampler
         if gate.tape is not None and sampler is not None:
             gate.tape.watch(sampler)
-        self._failures = Failures() if sampler is None or self._bare else Failures.of(sampler.facts())
+        self._failure = 0.0 if sampler is None or self._bare else failure_of(sampler.facts())
         self._charged = self._made = 0
         if steps > 1 and not self._bare and gate.ledger.budget.epsilon is not None:
-            affordable = gate.ledger.affordable(event, self._failures)
+            affordable = gate.ledger.affordable(event, self._failure)
             if affordable < steps:
                 raise PrivacyError(
                     f"{steps} steps with this noise exceed the budget of epsilon={gate.ledger.budget.epsilon:g}, which "
@@ -190,7 +190,7 @@ class Release:
     def charge(self, count: int) -> None:
         """Enter so many releases that are about to be made: the engine's `before`."""
         self._gate.ledger.charge(
-            self.event, count=count, source=self.source, sampler=self._drawn, failures=self._failures
+            self.event, count=count, source=self.source, sampler=self._drawn, failure=self._failure
         )
         self._charged += count
 

@@ -28,6 +28,7 @@ _SMALLEST, _LARGEST = 1e-9, 1e7  # noise outside this is a slip of units
 _LONGEST = math.log(16)  # step of a bracket: far below the answer an accountant has numbers too large to compute
 _LOUD = 100.0  # beyond, a loss distribution of Laplace noise takes minutes and gains nothing over ε = 1/σ
 _TOLERANCE = 1e-9  # of log σ
+_HAIR = 1 + 5e-9  # more noise than was found: what the failures of samplers take off δ is less than this gives back
 _MOST_STEPS = 1e12
 
 
@@ -73,7 +74,7 @@ def find_sigma(release: Release, steps: int, budget: Budget, pricing: Pricing | 
     kinds = {type(atom) for atom, _ in release(1.0).atoms()}
     if kinds == {Gaussian}:
         return least_sigma(own, epsilon)
-    sigma = least_sigma(by_curve, epsilon)
+    sigma = least_sigma(by_curve, epsilon) * _HAIR
     if Laplace in kinds and epsilon > _LOUD:
         return sigma
     if kinds <= {Gaussian, DiscreteGaussian, Laplace}:

@@ -180,10 +180,8 @@ class Poisson(Sampler):
     The number of records is K ~ Binomial(N, rate), drawn by inversion of its survival function from 63
     random bits; then K records are a uniform subset: the same law as N coins, without N coins. The batch has
     room for the smallest number `batch` with P(K > batch) ≤ overflow; should more be drawn, a uniform subset
-    of them is kept. Whether that happens depends on no record's value. Records dropped only shrink the sum,
-    so sensitivity holds; the sampling law differs by total variation ≤ overflow per step, that is
-    δ grows by at most (1+e^ε)·T·overflow (with 2^-64, T=3.4 million and ε=10: 4e-9). As everywhere with this
-    adjacency, N and the rate count as public.
+    of them is kept. Whether that happens depends on no record's value, so that T steps cost T·overflow of δ
+    (dpot/privacy/failures.py). As everywhere with this adjacency, N and the rate count as public.
     """
 
     name = "poisson"
