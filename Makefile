@@ -16,7 +16,7 @@ SECONDS ?= 60
 export PYTHONUNBUFFERED := 1
 
 .DEFAULT_GOAL := help
-.PHONY: help setup lock test lint types format reproduce-all compare report readme bench fuzz kills attacks bundle bill wheel clean
+.PHONY: help setup lock test lint types format reproduce-all compare report readme audits bench fuzz kills attacks bundle bill wheel clean
 
 help: ## list the targets
 	@awk -F':.*## ' '/^[a-zA-Z0-9_%-]+:.*## / {printf "  %-26s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -62,6 +62,10 @@ report: $(STAMP) ## everything on record as a folder of web pages: report/index.
 	$(BIN)/dpot task=report task.folder=report $(ARGS)
 
 readme: $(STAMP) ## write results/README.md and the numbers of README.md anew from the committed results
+	$(BIN)/python scripts/write_readme.py
+
+audits: $(STAMP) ## audit every private method again (7 minutes on one core), written to results/audit/: make audits ARGS=dp_swd
+	OMP_NUM_THREADS=1 $(BIN)/python scripts/audits.py $(ARGS)
 	$(BIN)/python scripts/write_readme.py
 
 bench: $(STAMP) ## benchmarks, written to results/bench/

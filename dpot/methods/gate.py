@@ -60,6 +60,7 @@ from dpot.training.samplers import Sampler
 
 Value = TypeVar("Value")
 By = Callable[[Tensor, Tensor], Tensor]  # (value, noise in double precision) → the value made safe
+SOME = 8  # of the releases that a rehearsal repeats are made one by one
 SAME = 1e-9  # relative difference of two sampling rates that were computed in different ways
 
 
@@ -159,7 +160,9 @@ class Release:
             self.noise_multiplier, self._sigma = inside.sigma / inside.diameter, inside.sigma
         else:
             raise InvalidParameter(f"{source}: the gate draws no noise for {type(inside).__name__}")
-        self._drawn = self._agreed(sampler)
+        self._drawn, self._sampler = self._agreed(sampler), sampler
+        if gate.tape is not None and sampler is not None:
+            gate.tape.watch(sampler)
         self._failure = 0.0 if sampler is None or self._bare else failure_of(sampler.facts())
         self._charged = self._made = 0
         if steps > 1 and not self._bare and gate.ledger.budget.epsilon is not None:
@@ -313,8 +316,21 @@ class Release:
         if sensitivity is None:  # the event has it
             sensitivity = deviation / self.noise_multiplier if deviation else 1.0
         moved = clean if bounded is None else bounded.detach().clone()
+        whole, safe = value.detach().clone(), by
+
+        def again(count: int, values: Tensor | None = None) -> Tensor:
+            drawn = tape.heard(self._noise(clean.expand(count, *clean.shape), deviation))
+            added = _rounded_once((clean if values is None else values).expand(drawn.shape).contiguous(), drawn)
+            if safe in (_plainly, _rounded_once):
+                return added
+            some = torch.stack([safe(whole, one)[:rows] for one in drawn[:SOME]])
+            if torch.allclose(some, added[:SOME]):  # it clips the value and adds the noise, one after the other
+                return added
+            return torch.cat([some, *(safe(whole, one)[None, :rows] for one in drawn[SOME:])])
+
         given = dict(public or {})
-        tape.keep(Passed(self.event, self.source, clean, left, sensitivity, deviation, moved, given))
+        kept = Passed(self.event, self.source, clean, left, sensitivity, deviation, moved, given, self._sampler, again)
+        tape.keep(kept)
         return noisy
 
     def _parts(self, values: Mapping[str, Tensor], sensitivities: Mapping[str, float]) -> dict[str, Tensor]:
@@ -328,7 +344,18 @@ class Release:
         units = _joined(
             {name: torch.full_like(part, sensitivities[name], dtype=torch.float64) for name, part in values.items()}
         )
-        tape.keep(Passed(self.event, self.source, clean, left, units, self.noise_multiplier, clean, {}))
+
+        def again(count: int, _: Tensor | None = None) -> Tensor:
+            parts = [
+                _plainly(value, tape.heard(self._noise(value.expand(count, *value.shape), self.deviation(bound))))
+                for value, bound in ((value, sensitivities[name]) for name, value in values.items())
+            ]
+            return torch.cat([part.flatten(1) for part in parts], 1)
+
+        kept = Passed(
+            self.event, self.source, clean, left, units, self.noise_multiplier, clean, {}, self._sampler, again
+        )
+        tape.keep(kept)
         return _split(left, values)
 
 
