@@ -1,0 +1,121 @@
+"""A generator of table rows that draws every column: a mixture of product distributions per class."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from dpot.models.generator import Generator
+from dpot.ranges import Count
+
+DRAWS = 3  # random numbers per column: the bin, the cell inside the bin, the place inside the cell
+
+
+@dataclass(frozen=True)
+class Column:
+    """A column of a table, as it stands in encoded records, and its finest cells.
+
+    A number in [0, 1] at place `at` has `cells` cells: whole numbers one each (`whole`), others of equal width. A gap
+    of a number is marked at the place `gap` and is one more cell. A category is one of `size` 0/1 places from `at` on,
+    and every value is a cell.
+    """
+
+    at: int
+    cells: int
+    size: int = 1
+    whole: bool = False
+    gap: int | None = None
+
+    @property
+    def is_number(self) -> bool:
+        """Whether its cells have an order."""
+        return self.size == 1
+
+    @property
+    def values(self) -> int:
+        """How many cells there are with the one for gaps."""
+        return self.cells + (self.gap is not None)
+
+    def cells_of(self, records: Tensor) -> Tensor:
+        """Encoded records (n, d) → the cell of each. Whatever a record holds, it has exactly one cell."""
+        if not self.is_number:
+            return records[:, self.at : self.at + self.size].argmax(1)
+        value = torch.nan_to_num(records[:, self.at].double(), nan=0.0).clamp(0, 1)
+        found = (value * (self.cells - 1)).round() if self.whole else (value * self.cells).floor()
+        found = found.long().clamp(0, self.cells - 1)
+        return found if self.gap is None else torch.where(records[:, self.gap] > 0.5, self.cells, found)
+
+    def write(self, records: Tensor, cells: Tensor, inside: Tensor) -> None:
+        """The inverse: enter cells into encoded records, at places `inside` [0, 1) of a cell that has a width."""
+        if not self.is_number:
+            records.scatter_(1, (self.at + cells)[:, None], 1.0)
+            return
+        missing = cells == self.cells
+        value = cells / max(1, self.cells - 1) if self.whole else (cells + inside) / self.cells
+        records[:, self.at] = torch.where(missing, 0.0, value.to(records.dtype))
+        if self.gap is not None:
+            records[:, self.gap] = missing.to(records.dtype)
+
+
+class ProductMixture(Generator):
+    """label → one of `components` product distributions of that class → a bin of every column → a cell → a value.
+
+    p(row | y) = 1/M Σ_m Π_c softmax(θ_{y,m,c})[bin of column c]. Inside a bin, cells have the shares that the released
+    histogram of the column gives them. Since columns are drawn, a spike comes back as a spike and a rare category as
+    often as it was released.
+    """
+
+    def __init__(
+        self,
+        classes: int,
+        shape: tuple[int, int, int],
+        columns: Sequence[Column | Mapping[str, Any]],
+        bins: Sequence[int],
+        components: Count = 500,
+    ) -> None:
+        self.columns = [column if isinstance(column, Column) else Column(**column) for column in columns]
+        self.bins, self.components = [int(count) for count in bins], components
+        super().__init__(1 + DRAWS * len(self.columns), classes, shape)
+        self.logits = nn.Parameter(torch.zeros(classes, components, sum(self.bins)))
+        cells = sum(column.values for column in self.columns)
+        self.bin_of: Tensor
+        self.inside: Tensor
+        self.register_buffer("bin_of", torch.zeros(cells, dtype=torch.int64))  # of every cell of every column
+        self.register_buffer("inside", torch.ones(cells, dtype=torch.float64))  # a cell's share of its bin
+
+    @property
+    def size(self) -> dict[str, Any]:
+        """What the constructor needs beside classes and shape, as JSON-able data."""
+        return {"columns": [asdict(c) for c in self.columns], "bins": self.bins, "components": self.components}
+
+    def code(self, count: int, generator: torch.Generator, device: torch.device | str) -> Tensor:
+        """Uniform numbers; the first, which chooses the component, goes evenly round all of them."""
+        drawn = torch.rand(count, self.code_size, generator=generator, device=device, dtype=torch.float64)
+        order = torch.randperm(count, generator=generator, device=device)
+        drawn[:, 0] = (order + drawn[:, 0]) / count
+        return drawn
+
+    def probabilities(self) -> Tensor:
+        """(classes, components, all bins): each column's bins sum to 1."""
+        return torch.cat([part.softmax(2) for part in self.logits.split(self.bins, 2)], 2)
+
+    def forward(self, code: Tensor, labels: Tensor) -> Tensor:
+        """(N, code_size) uniform numbers, (N,) → (N, columns, 1, 1)."""
+        component = (code[:, 0] * self.components).long().clamp(max=self.components - 1)
+        chosen = self.logits[labels, component].split(self.bins, 1)
+        cell_bins = self.bin_of.split([column.values for column in self.columns])
+        cell_shares = self.inside.split([column.values for column in self.columns])
+        records = torch.zeros(len(code), self.shape[0], device=code.device)
+        for index, column in enumerate(self.columns):
+            first, second, third = code[:, 1 + DRAWS * index : 1 + DRAWS * (index + 1)].T
+            below = chosen[index].double().softmax(1).cumsum(1)
+            found = (first[:, None] > below).sum(1).clamp(max=self.bins[index] - 1)
+            order = cell_bins[index].argsort(stable=True)
+            until = cell_shares[index][order].cumsum(0)  # bin b lies between b and b + 1
+            place = torch.searchsorted(until, found + second * (1 - 1e-9)).clamp(max=column.values - 1)
+            column.write(records, order[place], third)
+        return records.view(-1, *self.shape)
