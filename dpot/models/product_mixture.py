@@ -12,6 +12,7 @@ from torch import Tensor, nn
 from dpot.models.generator import Generator
 from dpot.ranges import Count
 
+CHUNK = 20_000
 DRAWS = 3  # random numbers per column: the bin, the cell inside the bin, the place inside the cell
 
 
@@ -93,11 +94,39 @@ class ProductMixture(Generator):
         return {"columns": [asdict(c) for c in self.columns], "bins": self.bins, "components": self.components}
 
     def code(self, count: int, generator: torch.Generator, device: torch.device | str) -> Tensor:
-        """Uniform numbers; the first, which chooses the component, goes evenly round all of them."""
-        drawn = torch.rand(count, self.code_size, generator=generator, device=device, dtype=torch.float64)
-        order = torch.randperm(count, generator=generator, device=device)
-        drawn[:, 0] = (order + drawn[:, 0]) / count
-        return drawn
+        """Uniform numbers."""
+        return torch.rand(count, self.code_size, generator=generator, device=device, dtype=torch.float64)
+
+    @torch.no_grad()
+    def draw(self, count: int, shares: Tensor, random: torch.Generator) -> tuple[Tensor, Tensor]:
+        """`count` records in random order, with their classes, as evenly as the number of records allows.
+
+        Classes, components and, within a component, the bins of every column appear as often as they should, up to one
+        record. This makes a table closer to the model than independent records would be.
+        """
+        device = random.device
+        wanted = (shares.double() * count).cumsum(0) + torch.rand(1, generator=random, device=device)
+        sizes = wanted.floor().diff(prepend=torch.zeros(1, device=device)).long()
+        sizes[-1] += count - sizes.sum()
+        labels = torch.repeat_interleave(torch.arange(self.classes, device=device), sizes)
+        code = self.code(count, random, device)
+        rank = torch.cat([torch.arange(int(size), device=device) for size in sizes])
+        start = torch.randint(self.components, (self.classes,), generator=random, device=device)
+        component = (rank + start[labels]) % self.components
+        code[:, 0] = (component + 0.5) / self.components
+        group = labels * self.components + component
+        held = torch.bincount(group, minlength=self.classes * self.components)
+        first = held.cumsum(0) - held
+        offsets = torch.rand(len(held), len(self.columns), generator=random, device=device, dtype=torch.float64)
+        for index in range(len(self.columns)):
+            shuffled = torch.randperm(count, generator=random, device=device)
+            order = shuffled[group[shuffled].argsort(stable=True)]
+            place = torch.empty_like(order)
+            place[order] = torch.arange(count, device=device) - first[group[order]]
+            code[:, 1 + DRAWS * index] = (place + offsets[group, index]) / held[group]
+        mixed = torch.randperm(count, generator=random, device=device)
+        parts = zip(code[mixed].split(CHUNK), labels[mixed].split(CHUNK), strict=True)
+        return torch.cat([self(own, label) for own, label in parts]), labels[mixed]
 
     def probabilities(self) -> Tensor:
         """(classes, components, all bins): each column's bins sum to 1."""

@@ -47,6 +47,25 @@ def make_bins(shares: Tensor, ordered: bool, most: int, rare: float, gap: bool =
     return torch.tensor(bins, device=shares.device)
 
 
+def shares_inside(noisy: Tensor, bins: Tensor, deviation: float) -> Tensor:
+    """What part of its bin each cell has: the cells of a bin are drawn to their mean as far as they differ by noise.
+
+    With n cells whose squared distances from their mean sum to s, the differences are multiplied by
+    1 - (n - 1)σ²/s, or by 0 (the positive-part estimator of James and Stein).
+    """
+    count = int(bins.max()) + 1
+    held = torch.bincount(bins, minlength=count).double()
+
+    def summed(values: Tensor) -> Tensor:
+        return torch.zeros(count, dtype=torch.float64, device=bins.device).index_add_(0, bins, values)
+
+    mean = (summed(noisy.double()) / held).clamp(min=0)
+    away = noisy.double() - mean[bins]
+    kept = (1 - (held - 1) * deviation**2 / summed(away.square()).clamp(min=1e-12)).clamp(min=0)
+    shares = (mean[bins] + kept[bins] * away).clamp(min=0) + 1e-9
+    return shares / summed(shares)[bins]
+
+
 def shrunk(block: Tensor, deviation: float) -> Tensor:
     """A matrix with white noise of this deviation, without what noise alone would show.
 

@@ -21,7 +21,7 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from dpot.methods.generate.base import Method, Problem
-from dpot.methods.sketch.blocks import class_sizes, denoised, histograms, make_bins, nearest_histogram
+from dpot.methods.sketch.blocks import class_sizes, denoised, histograms, make_bins, nearest_histogram, shares_inside
 from dpot.models.product_mixture import Column, ProductMixture
 from dpot.privacy import calibration
 from dpot.privacy.events import Adjacency, CountGaussian, Gaussian
@@ -219,12 +219,8 @@ class MarginalSketch(Method):
         )
         start = (marginals / sizes[:, None]).clamp(min=FLOOR).log().float()
         noise = torch.randn(model.logits.shape, generator=problem.random, device=problem.device)
-        inside = []
-        for column, noisy, bins in zip(
-            self.columns, cells, released.bin_of.split([c.values for c in self.columns]), strict=True
-        ):
-            share = nearest_histogram(noisy, records) / records + 1e-9
-            inside.append(share / torch.zeros(column.values, dtype=torch.float64).index_add_(0, bins, share)[bins])
+        maps = released.bin_of.split([c.values for c in self.columns])
+        inside = [shares_inside(n, m, released.cell_deviation) for n, m in zip(cells, maps, strict=True)]
         with torch.no_grad():
             model.logits.copy_(start[:, None] + SPREAD * noise)
             model.bin_of.copy_(released.bin_of)

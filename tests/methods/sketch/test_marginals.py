@@ -130,6 +130,9 @@ def test_a_mixture_draws_what_its_probabilities_say():
     first = 0.5 / (1 + math.exp(-8))
     assert words.tolist() == pytest.approx([first, (1 - first) / 4, 3 * (1 - first) / 4], abs=0.01)
     assert torch.bincount(COLUMNS[0].cells_of(records)).double().std() < 100
+    records, drawn = model.draw(1000, torch.ones(1), random)
+    assert len(records) == len(drawn) == 1000
+    assert (torch.bincount(COLUMNS[0].cells_of(records.flatten(1))) - 1000 / 11).abs().max() < 2  # drawn evenly
     again = ProductMixture(1, (6, 1, 1), **model.size)
     again.load_state_dict(model.state_dict())
     assert torch.equal(again(code := model.code(9, random, "cpu"), labels[:9]), model(code, labels[:9]))
