@@ -52,6 +52,7 @@ def root_settings(
     output_root: str = "outputs",
     output: Literal["text", "json"] = "text",
     debug: bool = False,
+    large_delta: bool = False,
     rerun: bool = False,
     paper: str | None = None,
     table: int | str | None = None,

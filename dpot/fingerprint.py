@@ -27,7 +27,7 @@ from dpot.errors import UsageError
 
 # Keys that change how a run is shown, watched or placed, but not what it computes.
 NOT_FINGERPRINTED = (
-    *("output", "debug", "rerun", "data_root", "output_root", "tracker", "device"),
+    *("output", "debug", "rerun", "large_delta", "data_root", "output_root", "tracker", "device"),
     *("paper", "table", "figure", "hydra"),
 )
 

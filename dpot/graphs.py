@@ -46,15 +46,20 @@ class Ambient:
 
 @contextlib.contextmanager
 def recording(graph: torch.cuda.CUDAGraph, **options: Any) -> Iterator[None]:
-    """torch.cuda.graph while Python collects no garbage: an old graph destroyed meanwhile would spoil the new one.
+    """torch.cuda.graph, safe from what else the process does.
 
-    torch itself collected before every recording until 2.8, and does not any more.
+    Python collects no garbage meanwhile: an old graph that is destroyed would spoil the new one (torch itself collected
+    before every recording until 2.8, and does not any more). And the graph has scratch memory of its own for matrix
+    products. torch keeps that memory by the stream on which a product was called, and uses it for other graphs too. It
+    hands out the same 32 streams over and over, so that two graphs which run at once could write to the same memory.
     """
     collects = gc.isenabled()
     gc.disable()
     try:
+        torch._C._cuda_clearCublasWorkspaces()  # those that were made before are not used in this graph,
         with torch.cuda.graph(graph, **options):
             yield
     finally:
+        torch._C._cuda_clearCublasWorkspaces()  # nor are this graph's afterwards
         if collects:
             gc.enable()

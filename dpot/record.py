@@ -31,6 +31,10 @@ from dpot.fingerprint import code_fingerprint, differences, fingerprint
 from dpot.version import __version__
 
 RECORD = "record.json"
+PRIVATE = "private"  # the folder of a run for what shows private records
+PRIVATE_NOTE = (
+    "These files show private records, and no ε covers them. They are for the owner of the data: pass none on.\n"
+)
 log = logging.getLogger("dpot")
 LIBRARIES = (
     "torch",
@@ -117,6 +121,14 @@ class Run:
         self.directory = Path(cfg.output_root) / "runs" / name
         self.started = time.time()
         self._lock = FileLock(self.directory.parent / f"{name}.lock", timeout=0)
+
+    def private_folder(self) -> Path:
+        """Where files go that show private records: readable by their owner alone, and marked."""
+        folder = self.directory / PRIVATE
+        folder.mkdir(parents=True, exist_ok=True)
+        folder.chmod(0o700)
+        write_atomically(folder / "README.txt", PRIVATE_NOTE)
+        return folder
 
     def __enter__(self) -> Run:
         try:

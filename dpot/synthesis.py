@@ -18,7 +18,7 @@ Behind it is the sliced sketch (dpot/methods/sketch/method.py): the records are 
 from __future__ import annotations
 
 import logging
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, Literal
@@ -28,7 +28,8 @@ import torch
 from sklearn.base import BaseEstimator
 from torch import Tensor
 
-from dpot.data.coding import Categories, Coding, ImageCoding, Number, Ranges, TableCoding, load_coding
+from dpot.data.coding import Categories, Coding, ImageCoding, Number, Ranges, TableCoding, load_coding, taken_from
+from dpot.data.schema import Schema
 from dpot.errors import DataError, PrivacyError, UsageError
 from dpot.methods.generate.base import Problem
 from dpot.methods.sketch.directions import is_table
@@ -55,7 +56,10 @@ class Synthesizer(BaseEstimator):
     epsilon, delta: the budget. δ must be below 1/(number of records).
     ranges: public ranges of numeric columns ((lower, upper), one pair per column, or a dict by name), or of float
         images that are not in [0, 1]. Values are cut to them. They are never taken from the data.
-    categories: {column: values} for columns of words; a pandas Categorical brings its own.
+    categories: {column: values} for columns of words. A pandas Categorical brings its own, on which the statement then
+        is conditional.
+    schema: declares all of this, and the types and classes, so that nothing about a table is taken from its records: a
+        file or a mapping (dpot/data/schema.py). Its label is taken out of X, unless y is given.
     classes: the classes that there may be. Without it those that occur in y are taken to be public, and the
         statement says so.
     rounds: 2, or 1 to leave out the second look. steps: at most so many steps of fitting; None: by rule.
@@ -72,6 +76,7 @@ class Synthesizer(BaseEstimator):
         ranges: Ranges = None,
         categories: Categories = None,
         classes: Sequence[Any] | None = None,
+        schema: str | Path | Mapping[str, Any] | None = None,
         rounds: int = 2,
         steps: int | None = None,
         seed: int = 0,
@@ -79,7 +84,7 @@ class Synthesizer(BaseEstimator):
         progress: Literal["auto", "silent"] = "silent",
     ) -> None:
         self.epsilon, self.delta = epsilon, delta
-        self.ranges, self.categories, self.classes = ranges, categories, classes
+        self.ranges, self.categories, self.classes, self.schema = ranges, categories, classes, schema
         self.rounds, self.steps, self.seed, self.device, self.progress = rounds, steps, seed, device, progress
 
     def fit(self, X: Any, y: Any = None) -> Synthesizer:
@@ -88,15 +93,31 @@ class Synthesizer(BaseEstimator):
         X: images N×H×W, N×C×H×W or N×H×W×C (uint8, or floats in [0, 1]), a DataFrame, or an array N×columns.
         y: N labels of any kind; None: no labels.
         """
-        values, coding = _recognised(X, self.ranges, self.categories)
+        if self.schema is not None:
+            return self._fit_declared(Schema.of(self.schema), X, y)
+        values, coding, conditions = _recognised(X, self.ranges, self.categories)
         names: list[Any] = []
-        notes = []
         numbers = torch.zeros(len(values), dtype=torch.int64)
         if y is not None:
             numbers, names = _class_numbers(y, len(values), self.classes)
             if self.classes is None:
-                notes.append("which classes there are: they were taken from the labels")
-        return self.fit_records(coding.encode(values), numbers, names, coding, notes=notes)
+                conditions.append("which classes there are: they were taken from the labels")
+        return self.fit_records(coding.encode(values), numbers, names, coding, conditions=conditions)
+
+    def _fit_declared(self, schema: Schema, X: Any, y: Any) -> Synthesizer:
+        """fit for a table with a schema: nothing is taken from the records."""
+        if any(given is not None for given in (self.ranges, self.categories, self.classes)):
+            raise UsageError("schema: it declares ranges, categories and classes; leave these out")
+        frame, array = _as_frame(X)
+        if y is not None:
+            if schema.label is None:
+                raise UsageError("schema: there are labels, and it declares no label")
+            frame = frame.assign(**{schema.label: np.asarray(y)})
+        values, coding = schema.conform(frame), replace(schema.coding, array=array)
+        numbers = torch.zeros(len(values), dtype=torch.int64)
+        if schema.label is not None:
+            numbers = torch.from_numpy(schema.class_numbers(values))
+        return self.fit_records(coding.encode(values), numbers, schema.classes, coding)
 
     @suited_convolutions()
     def fit_records(
@@ -110,20 +131,23 @@ class Synthesizer(BaseEstimator):
         budget: Budget | None = None,
         sketch: Sketch | None = None,
         notes: Sequence[str] = (),
+        conditions: Sequence[str] = (),
         **problem: Any,
     ) -> Synthesizer:
-        """fit for records (N, C, H, W) in [0, 1] with class numbers; `problem`: checkpoints, fingerprint, max_steps."""
+        """fit for records (N, C, H, W) in [0, 1] with class numbers; `problem`: checkpoints, fingerprint, max_steps.
+
+        notes: what no ε covers. conditions: what was taken from the records and has to be public.
+        """
         budget = budget or Budget(self.epsilon, self.delta, conversion="tight")
         if budget.epsilon is None or budget.delta is None:
             raise UsageError("privacy.epsilon: synthesis needs a budget")
-        if len(records) < 2 or budget.delta >= 1 / len(records):
-            raise PrivacyError(
-                f"delta={budget.delta:g} with {len(records)} records: it must be below 1/records, "
-                "or publishing one of them at random would satisfy it"
-            )
+        if len(records) < 2:
+            raise PrivacyError(f"there is nothing to learn from {len(records)} records")
         task = self._problem(records, labels, max(1, len(classes)), budget, generator, **problem)
         for note in notes:
             task.ledger.note_uncovered(note)
+        for condition in conditions:
+            task.ledger.note_condition(condition)
         method = sketch or Sketch(rounds=self.rounds)
         self.outcome_ = method.fit(task)
         assert method.release is not None
@@ -237,7 +261,7 @@ class Synthesizer(BaseEstimator):
     def _take(self, release: Release, model: Generator) -> Synthesizer:
         self.release_, self.generator_ = release, model
         self._random = torch.Generator(_device(self.device)).manual_seed(self.seed)
-        self.statement_ = Statement(**release.statement)
+        self.statement_ = Statement.from_dict(release.statement)
         found = release.extra.get("coding")
         self.coding_: Coding = load_coding(found) if found else _plain_coding(release.shape)
         self.classes_ = list(release.extra.get("class_names", []))
@@ -262,23 +286,32 @@ def synthesize(
     return synthesizer.sample(n or len(X))
 
 
-def _recognised(X: Any, ranges: Ranges, categories: Categories) -> tuple[Any, Coding]:
-    """X as an array of images or a DataFrame, and its coding."""
-    import pandas as pd
-
+def _recognised(X: Any, ranges: Ranges, categories: Categories) -> tuple[Any, Coding, list[str]]:
+    """X as an array of images or a DataFrame, its coding, and what of this was taken from the records."""
     if isinstance(X, Tensor):
         X = X.detach().cpu().numpy()
+    if np.ndim(X) in (3, 4):
+        X = np.asarray(X)
+        if 0 in X.shape:
+            raise DataError(f"X is empty, of shape {X.shape}")
+        return X, ImageCoding.of(X, ranges), []
+    frame, array = _as_frame(X)
+    coding = replace(TableCoding.of(frame, ranges, categories), array=array)
+    return frame, coding, list(taken_from(frame, categories))
+
+
+def _as_frame(X: Any) -> tuple[Any, bool]:
+    """X as a DataFrame, and whether it was an array."""
+    import pandas as pd
+
     if isinstance(X, pd.DataFrame):
-        return X, TableCoding.of(X, ranges, categories)
+        return X, False
     X = np.asarray(X)
     if not len(X.shape) or 0 in X.shape:
         raise DataError(f"X is empty, of shape {X.shape}")
-    if X.ndim in (3, 4):
-        return X, ImageCoding.of(X, ranges)
     if X.ndim != 2 or X.dtype.kind not in "biuf":
         raise DataError(f"X of shape {X.shape} and type {X.dtype}: give images, a DataFrame, or numbers N×columns")
-    frame = pd.DataFrame(X, columns=[str(i) for i in range(X.shape[1])])
-    return frame, replace(TableCoding.of(frame, ranges, categories), array=True)
+    return pd.DataFrame(X, columns=[str(i) for i in range(X.shape[1])]), True
 
 
 def _class_numbers(y: Any, count: int, classes: Sequence[Any] | None) -> tuple[Tensor, list[Any]]:

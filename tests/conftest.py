@@ -6,6 +6,7 @@ import subprocess
 import sys
 from pathlib import Path
 
+import forked
 import pytest
 import torch
 from hypothesis import settings
@@ -42,25 +43,30 @@ def script():
 
 @pytest.fixture
 def dpot(tmp_path):
-    """Run the command line as a user does: a new process, its own output folder, no data unless asked for."""
+    """Run the command line as a user does: a new process, its own output folder, no data unless asked for.
 
-    def run(*arguments, data=None, check=False, timeout=300, cwd=None):
+    `dpot(...)` waits for its end, `dpot.start(...)` does not.
+    """
+    said = (tmp_path / "stdout", tmp_path / "stderr")
+
+    def start(*arguments, data=None, cwd=None):
         environment = {k: v for k, v in os.environ.items() if k not in ("DPOT_DATA", "DPOT_OUTPUT")}
         environment |= {"DPOT_OUTPUT": str(tmp_path / "outputs"), "OMP_NUM_THREADS": "1"}
         environment |= {"DPOT_DATA": str(data)} if data else {}
-        done = subprocess.run(
-            [sys.executable, "-m", "dpot", *map(str, arguments)],
-            capture_output=True,
-            text=True,
-            timeout=timeout,
-            cwd=cwd or REPOSITORY,
-            env=environment,
-            check=False,
-        )
-        if check and done.returncode:
-            pytest.fail(f"dpot {' '.join(map(str, arguments))} gave {done.returncode}:\n{done.stderr[-3000:]}")
-        return done
+        return forked.start(["-m", "dpot", *arguments], *said, environment, cwd or REPOSITORY)
 
+    def run(*arguments, data=None, check=False, timeout=120, cwd=None):
+        process = start(*arguments, data=data, cwd=cwd)
+        process.join(timeout)
+        if process.is_alive():
+            forked.kill(process)
+            pytest.fail(f"dpot {' '.join(map(str, arguments))} did not end within {timeout} s")
+        out, err = (path.read_text() for path in said)
+        if check and process.exitcode:
+            pytest.fail(f"dpot {' '.join(map(str, arguments))} gave {process.exitcode}:\n{err[-3000:]}")
+        return subprocess.CompletedProcess(arguments, process.exitcode, out, err)
+
+    run.start = start
     return run
 
 

@@ -18,6 +18,7 @@ class Looped:
 @pytest.mark.parametrize("collects", [True, False])
 def test_nothing_is_collected_during_a_recording_and_all_is_as_before_it(monkeypatch, collects):
     monkeypatch.setattr(torch.cuda, "graph", lambda graph, **options: contextlib.nullcontext())
+    monkeypatch.setattr(torch._C, "_cuda_clearCublasWorkspaces", lambda: None, raising=False)
     (gc.enable if collects else gc.disable)()
     try:
         with contextlib.suppress(RuntimeError), recording(Mock()):
@@ -44,3 +45,32 @@ def test_an_old_graph_that_becomes_garbage_does_not_spoil_a_recording():
         x.add_(1)
     new.replay()
     assert x == 1
+
+
+@pytest.mark.gpu
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device")
+def test_graphs_that_were_recorded_on_one_stream_do_not_write_to_the_same_scratch_memory():
+    """torch hands out a stream again after 32 others. Each product below sums over parts kept in scratch memory."""
+    shared, other = torch.cuda.Stream(), torch.cuda.Stream()
+    rows = [torch.randn(64, 60_000, device="cuda") for _ in range(2)]
+    products = [torch.empty(64, 64, device="cuda") for _ in range(2)]
+    graphs = [torch.cuda.CUDAGraph() for _ in range(2)]
+
+    def twenty(number):
+        for _ in range(20):
+            torch.mm(rows[number], rows[number].T, out=products[number])
+
+    for number in range(2):
+        with torch.cuda.stream(shared):
+            twenty(number)  # as a warm-up does
+        torch.cuda.synchronize()
+        with recording(graphs[number], stream=shared):
+            twenty(number)
+    wanted = [(x.double() @ x.T.double()).float() for x in rows]
+    for _ in range(20):
+        for graph, stream in zip(graphs, (shared, other), strict=True):
+            with torch.cuda.stream(stream):
+                graph.replay()
+        torch.cuda.synchronize()
+        for found, right in zip(products, wanted, strict=True):
+            torch.testing.assert_close(found, right, rtol=1e-3, atol=1.0)

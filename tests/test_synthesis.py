@@ -189,10 +189,50 @@ def test_the_statement_says_what_it_covers() -> None:
     statement = fitted.statement_
     assert statement.epsilon is not None
     assert statement.epsilon <= 3
-    assert statement.rigorous
+    assert statement.verdict == "conditional"
     assert any("taken from the labels" in item for item in statement.not_covered)
+    assert "on condition that" in statement.headline()
+    assert "Rigorous: **conditional**" in statement.to_markdown()
     told = tiny(classes=[0, 1]).fit(images(200, 8, 8), np.arange(200) % 2).statement_
+    assert (told.rigorous, told.verdict) == (True, "yes")
     assert not any("taken from the labels" in item for item in told.not_covered)
+
+
+def test_what_a_table_brings_with_it_is_a_condition_and_with_a_schema_there_is_none() -> None:
+    frame = pd.DataFrame({"age": np.arange(200) % 90, "work": np.array(["state", "private"])[np.arange(200) % 2]})
+    frame["work"] = frame["work"].astype("category")  # lists what occurs
+    brought = tiny(ranges={"age": (0, 120)}).fit(frame)
+    assert brought.statement_.verdict == "conditional"
+    assert [c.partition(":")[0] for c in brought.statement_.conditions] == [
+        "the columns and their types, whole numbers or not",
+        "the values of work",
+    ]
+    assert set(brought.statement_.conditions) <= set(brought.statement_.not_covered)
+    declared = {
+        "label": "work",
+        "columns": {
+            "age": {"kind": "integer", "range": [0, 120]},
+            "work": {"kind": "category", "values": ["state", "private", "none"]},
+        },
+    }
+    astronaut = frame.astype({"work": str, "age": float})
+    astronaut.loc[0] = [41.5, "astronaut"]
+    fitted = [tiny(schema=declared).fit(data) for data in (frame, astronaut)]
+    for one in fitted:
+        assert (one.statement_.rigorous, one.statement_.verdict, one.statement_.conditions) == (True, "yes", [])
+        assert one.classes_ == ["state", "private", "none"]
+        assert one.sample(5)[0]["age"].dtype == np.int64
+    assert fitted[0].coding_ == fitted[1].coding_
+    assert fitted[0].release_.shape == fitted[1].release_.shape
+    apart = tiny(schema=declared).fit(frame[["age"]], frame["work"])
+    assert apart.statement_.verdict == "yes"
+    with pytest.raises(UsageError, match="leave these out"):
+        tiny(schema=declared, ranges=(0, 1)).fit(frame)
+
+
+def test_two_columns_of_one_name_are_refused() -> None:
+    with pytest.raises(DataError, match="two columns named 'a'"):
+        tiny(ranges=(0, 1)).fit(pd.DataFrame(np.zeros((9, 2)), columns=["a", "a"]))
 
 
 def test_it_is_a_scikit_learn_estimator() -> None:

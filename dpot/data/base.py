@@ -68,7 +68,8 @@ class Dataset:
     class_names: tuple[str, ...] = ()
     columns: tuple[str, ...] = ()  # of a table
     coding: Mapping[str, Any] = field(default_factory=dict)  # how a bounded table was scaled (dpot/data/coding.py)
-    taken: tuple[str, ...] = ()  # what private records decided about the form of the data: no ε covers it
+    taken: tuple[str, ...] = ()  # what private records decided about the form of the data: an ε holds if it is public
+    uncovered: tuple[str, ...] = ()  # what else no ε covers
 
     def __post_init__(self) -> None:
         for part, split in (("train", self.train), ("test", self.test)):

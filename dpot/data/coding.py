@@ -1,8 +1,11 @@
 """Between the form in which people keep records and tensors (N, C, H, W) with values in [0, 1].
 
-Nothing is learned from the records. The shape and the types are taken to be public; value ranges and categories must be
-given where the type does not fix them, for the least and the largest value of a private column are private.
-A table becomes (N, columns, 1, 1): numbers scaled by their range, categories as one 0/1 column per value.
+Value ranges and categories must be given where the type does not fix them, for the least and the largest value of a
+private column are private. What is taken from a table all the same (`taken_from`: its columns, their types, the list of
+values that a pandas Categorical brings) must be public, and a statement is conditional on it; with a schema
+(dpot/data/schema.py) nothing is taken.
+A table becomes (N, columns, 1, 1): numbers scaled by their range, a 0/1 column for each whose value may be missing, and
+categories as one 0/1 column per value.
 """
 
 from __future__ import annotations
@@ -58,7 +61,9 @@ class ImageCoding:
             return cls(layout, shape, "uint8", 0.0, 255.0)
         if x.dtype.kind != "f":
             raise DataError(f"images of type {x.dtype}: give bytes (uint8), or floats in [0, 1]")
-        return cls(layout, shape, "float32", *(_interval(ranges, "ranges") if ranges is not None else (0.0, 1.0)))
+        return cls(
+            layout, shape, "float32", *(checked_interval(ranges, "ranges") if ranges is not None else (0.0, 1.0))
+        )
 
     def encode(self, x: np.ndarray) -> Tensor:
         """float32 N×C×H×W in [0, 1]; a value that is no number or lies outside the range is refused by record."""
@@ -90,12 +95,14 @@ class ImageCoding:
 
 @dataclass(frozen=True)
 class Number:
-    """A column of numbers: a public range, the type it is given back in."""
+    """A column of numbers: a public range, the type it is given back in (dates are numbers of days since 1970)."""
 
     name: str
     lower: float
     upper: float
-    dtype: str = "float64"
+    dtype: str = "float64"  # or int64, bool, date
+    digits: int | None = None  # after the decimal point
+    missing: bool = False  # whether there may be gaps
 
 
 @dataclass(frozen=True)
@@ -104,6 +111,12 @@ class Category:
 
     name: str
     values: tuple[Any, ...]
+    missing: bool = False
+
+    @property
+    def choices(self) -> tuple[Any, ...]:
+        """The values, and None where there may be gaps."""
+        return (*self.values, None) if self.missing else self.values
 
 
 @dataclass(frozen=True)
@@ -121,11 +134,23 @@ class TableCoding:
     @property
     def names(self) -> list[str]:
         """Of the encoded columns."""
-        return [f"{c.name}={v}" if v is not None else c.name for c, v in self._encoded()]
+        gaps = [f"{column.name} missing" for column in self.numbers if column.missing]
+        words = [
+            f"{column.name} missing" if value is None else f"{column.name}={value}"
+            for column in self.categories
+            for value in column.choices
+        ]
+        return [column.name for column in self.numbers] + gaps + words
 
-    def _encoded(self) -> list[tuple[Number | Category, Any]]:
-        parts: list[tuple[Number | Category, Any]] = [(c, None) for c in self.columns if isinstance(c, Number)]
-        return parts + [(c, v) for c in self.columns if isinstance(c, Category) for v in c.values]
+    @property
+    def numbers(self) -> list[Number]:
+        """The columns of numbers, which are encoded first."""
+        return [column for column in self.columns if isinstance(column, Number)]
+
+    @property
+    def categories(self) -> list[Category]:
+        """The columns of categories."""
+        return [column for column in self.columns if isinstance(column, Category)]
 
     @classmethod
     def of(cls, frame: pd.DataFrame, ranges: Ranges = None, categories: Categories = None) -> TableCoding:
@@ -133,6 +158,9 @@ class TableCoding:
         import pandas as pd
 
         columns: list[Number | Category] = []
+        if not frame.columns.is_unique:
+            twice = printable(str(frame.columns[frame.columns.duplicated()][0]))
+            raise DataError(f"there are two columns named '{twice}'")
         given = dict(categories or {})
         unknown = [name for name in given if name not in frame.columns]
         unknown += [name for name in ranges if name not in frame.columns] if isinstance(ranges, Mapping) else []
@@ -144,7 +172,7 @@ class TableCoding:
             values = frame[name]
             if name in given or isinstance(values.dtype, pd.CategoricalDtype):
                 known = given[name] if name in given else values.cat.categories.tolist()
-                columns.append(_category(str(name), known))
+                columns.append(checked_category(str(name), known))
             elif pd.api.types.is_bool_dtype(values):
                 given_range = ranges is not None and not isinstance(ranges, Mapping)
                 interval = _range_of(ranges, name, index, len(frame.columns)) if given_range else (0.0, 1.0)
@@ -164,27 +192,36 @@ class TableCoding:
         return cls(tuple(columns))
 
     def encode(self, frame: pd.DataFrame) -> Tensor:
-        """float32 N×columns×1×1; numbers are cut to their range, a gap or an unknown category is refused."""
+        """float32 N×columns×1×1; numbers are cut to their range.
+
+        An unknown category is refused, and so is a gap where none may be; a schema's rule leaves neither.
+        """
         import pandas as pd
 
-        parts: list[np.ndarray] = []
-        for column in sorted(self.columns, key=lambda c: isinstance(c, Category)):  # numbers first
+        numbers: list[np.ndarray] = []
+        gaps: list[np.ndarray] = []
+        words: list[np.ndarray] = []
+        for column in self.columns:
             values = frame[column.name]
-            gaps = np.flatnonzero(values.isna().to_numpy())
-            if len(gaps):
-                raise DataError(f"column '{printable(column.name)}' has no value in record {gaps[0]}: fill or drop it")
-            if isinstance(column, Number):
-                x = values.to_numpy(np.float64).clip(column.lower, column.upper)
-                parts.append(((x - column.lower) / (column.upper - column.lower))[:, None])
-                continue
-            at = pd.Index(column.values).get_indexer(pd.Index(values))
-            strange = np.flatnonzero(at < 0)
-            if len(strange):
-                known = printable(", ".join(map(str, column.values))[:200])
+            gap = values.isna().to_numpy()
+            if gap.any() and not column.missing:
                 raise DataError(
-                    f"column '{printable(column.name)}' of record {strange[0]} is not one of its values ({known})"
+                    f"column '{printable(column.name)}' has no value in record {gap.argmax()}: fill or drop it"
                 )
-            parts.append(np.eye(len(column.values))[at])
+            if isinstance(column, Number):
+                x = np.where(gap, column.lower, values.to_numpy(np.float64, na_value=np.nan)).clip(
+                    column.lower, column.upper
+                )
+                numbers.append((x - column.lower) / (column.upper - column.lower))
+                gaps += [gap] if column.missing else []
+                continue
+            at = np.where(gap, len(column.values), pd.Index(column.values).get_indexer(pd.Index(values)))
+            if (at < 0).any():
+                known = printable(", ".join(map(str, column.values))[:200])
+                place = f"column '{printable(column.name)}' of record {(at < 0).argmax()}"
+                raise DataError(f"{place} is not one of its values ({known})")
+            words.append(np.eye(len(column.choices))[at])
+        parts = [part[:, None] for part in (*numbers, *gaps)] + words
         return torch.from_numpy(np.concatenate(parts, 1).astype(np.float32))[:, :, None, None]
 
     def decode(self, records: Tensor) -> pd.DataFrame | np.ndarray:
@@ -192,17 +229,17 @@ class TableCoding:
         import pandas as pd
 
         x = records.flatten(1).clamp(0, 1).cpu().numpy().astype(np.float64)
+        sizes = [len(column.choices) for column in self.categories]
+        gaps = iter(x[:, len(self.numbers) : x.shape[1] - sum(sizes)].T > 0.5)
         found: dict[str, Any] = {}
-        at = 0
-        for column in sorted(self.columns, key=lambda c: isinstance(c, Category)):
-            if isinstance(column, Number):
-                values = x[:, at] * (column.upper - column.lower) + column.lower
-                found[column.name] = (values if column.dtype == "float64" else np.rint(values)).astype(column.dtype)
-                at += 1
-            else:
-                chosen = x[:, at : at + len(column.values)].argmax(1)
-                found[column.name] = np.array(column.values)[chosen]
-                at += len(column.values)
+        for column, own in zip(self.numbers, x.T, strict=False):
+            values = _given_back(column, own * (column.upper - column.lower) + column.lower)
+            found[column.name] = pd.Series(values).mask(next(gaps)) if column.missing else values
+        at = x.shape[1] - sum(sizes)
+        for category, size in zip(self.categories, sizes, strict=True):
+            chosen = x[:, at : at + size].argmax(1)
+            found[category.name] = np.array(category.choices, dtype=object if category.missing else None)[chosen]
+            at += size
         frame = pd.DataFrame({column.name: found[column.name] for column in self.columns})
         return frame.to_numpy() if self.array else frame
 
@@ -223,13 +260,42 @@ def load_coding(data: Mapping[str, Any]) -> Coding:
     columns: list[Number | Category] = []
     for column in content["columns"]:
         fields = {name: value for name, value in column.items() if name != "kind"}
-        columns.append(
-            Number(**fields) if column["kind"] == "number" else Category(fields["name"], tuple(fields["values"]))
-        )
+        if column["kind"] == "category":
+            fields["values"] = tuple(fields["values"])
+        columns.append(Number(**fields) if column["kind"] == "number" else Category(**fields))
     return TableCoding(tuple(columns), content["array"])
 
 
-def _category(name: str, values: Sequence[Any]) -> Category:
+def taken_from(frame: pd.DataFrame, categories: Categories = None) -> tuple[str, ...]:
+    """What a table's records decided about its coding, in words: it has to be public for an ε to hold."""
+    import pandas as pd
+
+    listed = [
+        str(name)
+        for name in frame.columns
+        if name not in (categories or {}) and isinstance(frame[name].dtype, pd.CategoricalDtype)
+    ]
+    words = (
+        f"the values of {printable(', '.join(listed)[:300])}: the list came with the table, and may have been made from"
+    )
+    form = "the columns and their types, whole numbers or not: they were taken from the table (a schema declares them)"
+    return (form, f"{words} what occurs (give categories, or a schema)") if listed else (form,)
+
+
+def _given_back(column: Number, values: np.ndarray) -> Any:
+    """Numbers within the range in the type of their column."""
+    import pandas as pd
+
+    if column.dtype == "float64":
+        return values if column.digits is None else values.round(column.digits)
+    if column.dtype == "date":
+        return np.datetime64("1970-01-01", "s") + np.rint(values).astype("timedelta64[D]")
+    whole = np.rint(values).astype(column.dtype)
+    return pd.array(whole, dtype="Int64") if column.missing and column.dtype == "int64" else whole
+
+
+def checked_category(name: str, values: Sequence[Any]) -> Category:
+    """The column, if its values are different words or numbers."""
     plain = tuple(v.item() if isinstance(v, np.generic) else v for v in values)
     if len(set(plain)) != len(plain) or len(plain) < 2 or not all(isinstance(v, str | int | float) for v in plain):
         raise UsageError(f"categories of column '{name}': give at least 2 different words or numbers")
@@ -239,13 +305,13 @@ def _category(name: str, values: Sequence[Any]) -> Category:
 def _range_of(ranges: Ranges, name: Any, index: int, count: int) -> tuple[float, float]:
     if isinstance(ranges, Mapping):
         if name in ranges:
-            return _interval(ranges[name], f"range of column '{name}'")
+            return checked_interval(ranges[name], f"range of column '{name}'")
     elif ranges is not None:
         if len(ranges) == 2 and all(isinstance(end, int | float | np.number) for end in ranges):
-            return _interval(ranges, "ranges")
+            return checked_interval(ranges, "ranges")
         if len(ranges) != count:
             raise UsageError(f"ranges: give one pair (lower, upper), or {count}, one per column")
-        return _interval(ranges[index], f"range of column '{name}'")
+        return checked_interval(ranges[index], f"range of column '{name}'")
     shown = printable(str(name))
     raise UsageError(
         f"column '{shown}' has no public range: give ranges={{'{shown}': (lower, upper)}}, on the command line "
@@ -253,7 +319,8 @@ def _range_of(ranges: Ranges, name: Any, index: int, count: int) -> tuple[float,
     )
 
 
-def _interval(pair: Any, what: str) -> tuple[float, float]:
+def checked_interval(pair: Any, what: str) -> tuple[float, float]:
+    """(lower, upper), if lower is below upper."""
     try:
         lower, upper = map(float, pair)
     except (TypeError, ValueError):

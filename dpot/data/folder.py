@@ -74,8 +74,10 @@ class Folder(FileSource):
 
     def taken(self, facts: Facts) -> tuple[str, ...]:
         looked = ("whether there are colours: all images were looked at (dataset.channels=grey or colour says it)",)
-        taken = super().taken(facts) + (looked if self.channels == "auto" and facts.kind == "images" else ())
-        return (*taken, BY_NAME if facts.by_name else BY_PLACE)
+        return super().taken(facts) + (looked if self.channels == "auto" and facts.kind == "images" else ())
+
+    def uncovered(self, facts: Facts) -> tuple[str, ...]:
+        return (BY_NAME if facts.by_name else BY_PLACE,)
 
     def layouts(self) -> tuple[Layout, ...]:
         return ()  # what there is decides; see resolve

@@ -50,6 +50,7 @@ class Facts:
     coding: dict[str, Any] = field(default_factory=dict)
     contents: dict[str, str] = field(default_factory=dict)  # SHA-256 by file, where compression must not matter
     by_name: bool = False  # records are in the order of hashes of their names
+    taken: tuple[str, ...] = ()  # what the records decided about their form, found while they were decoded
 
 
 @dataclass(frozen=True)
@@ -138,13 +139,18 @@ class FileSource(Source):
             "columns": tuple(facts.columns),
             "coding": facts.coding,
             "taken": self.taken(facts),
+            "uncovered": self.uncovered(facts),
         }
 
     def taken(self, facts: Facts) -> tuple[str, ...]:
         """What private records decided about the form of the data: its classes, whatever else."""
         if self.public or facts.classes < 2:
-            return ()
-        return ("which classes there are: they were taken from the labels or the folders",)
+            return tuple(facts.taken)
+        return ("which classes there are: they were taken from the labels or the folders", *facts.taken)
+
+    def uncovered(self, facts: Facts) -> tuple[str, ...]:
+        """What else no ε covers: which records are left out."""
+        return ()
 
     @staticmethod
     def _split(entry: Entry, part: str, mixed: bool) -> Split:

@@ -15,9 +15,10 @@ import numpy as np
 
 from dpot.data.base import Status, join_notes
 from dpot.data.cache import Builder
-from dpot.data.coding import TableCoding
+from dpot.data.coding import TableCoding, taken_from
 from dpot.data.files import Layout, Wanted, first_line, inflated, open_regular, printable, refuse, unpacked_at_most
 from dpot.data.formats import check_features, read_plain
+from dpot.data.schema import Schema
 from dpot.data.source import BY_PLACE, Facts, FileSource
 from dpot.data.splits import hold_out_fraction
 from dpot.errors import DataError, UsageError
@@ -39,13 +40,16 @@ class Table(FileSource):
     bounds=[lower, upper] (or one such pair per column, or {column: [lower, upper]}) clips and scales to [0, 1].
     Bounds must be known without looking at the data: the minimum and maximum of private columns are themselves
     private, which is why nothing here normalises by what it sees. A column of words needs its values in
-    categories={column: [value, …]} and becomes one 0/1 column per value. A share test_fraction is held out by position.
+    categories={column: [value, …]} and becomes one 0/1 column per value. A schema (dpot/data/schema.py) declares all of
+    this, and the types and classes too, so that nothing is taken from the records. A share test_fraction is held out by
+    position.
     """
 
     name = "table"
     licence = "yours"
     source = "your own file"
     public = False
+    decoder = 2
 
     def __init__(
         self,
@@ -53,6 +57,7 @@ class Table(FileSource):
         label: str | None = "label",
         bounds: list[float] | list[list[float]] | dict[str, list[float]] | None = None,
         categories: dict[str, list[Any]] | None = None,
+        schema: str | dict[str, Any] | None = None,
         test_fraction: Probability = 0.1,
         limit: Count | None = None,
         limit_test: Count | None = None,
@@ -62,16 +67,23 @@ class Table(FileSource):
         self.label = label
         self.bounds = bounds
         self.categories = categories
+        self.schema = None if schema is None else Schema.of(schema)
+        if self.schema is not None and (bounds is not None or categories):
+            raise UsageError(
+                "dataset.schema: it declares ranges and categories; leave dataset.bounds and categories out"
+            )
         self.test_fraction = test_fraction
 
     def options(self) -> dict[str, object]:
         own = {"label": self.label, "bounds": self.bounds, "test_fraction": self.test_fraction}
-        return own | ({"categories": self.categories} if self.categories else {})
+        declared = {"schema": repr(self.schema)} if self.schema is not None else {}
+        return own | ({"categories": self.categories} if self.categories else {}) | declared
 
     def taken(self, facts: Facts) -> tuple[str, ...]:
-        whole = ("which columns hold whole numbers alone: it was taken from their values",)
-        taken = super().taken(facts) + (whole if str(self.path).lower().endswith(CSV_ENDINGS) else ())
-        return (*taken, BY_PLACE)
+        return super().taken(facts) if self.schema is None else ()
+
+    def uncovered(self, facts: Facts) -> tuple[str, ...]:
+        return (BY_PLACE,)
 
     def layouts(self) -> tuple[Layout, ...]:
         return (Layout("full", (Wanted("table", ()),)),)
@@ -92,6 +104,8 @@ class Table(FileSource):
 
     def decode(self, layout: Layout, paths: Mapping[str, Path], builder: Builder) -> Facts:
         path = paths["table"]
+        if self.schema is not None:
+            return self._declared(self.schema, read_table(path, as_words=True), builder)
         table = read_table(path)
         labels: np.ndarray | None = None
         names: tuple[str, ...] = ()
@@ -112,19 +126,35 @@ class Table(FileSource):
         else:
             x = numeric(table, path)
             note = "values as they are: give dataset.bounds for a method that needs a bounded range"
+        taken = taken_from(table, self.categories)
+        return self._put(
+            builder, x, labels, class_names=names, columns=tuple(columns), coding=coding, note=note, taken=taken
+        )
+
+    def _declared(self, schema: Schema, table: pd.DataFrame, builder: Builder) -> Facts:
+        """The table as its schema reads it."""
+        fitting = schema.conform(table)
+        labels = None if schema.label is None else schema.class_numbers(fitting)
+        coding, names = schema.coding, tuple(map(str, schema.classes))
+        x = coding.encode(fitting).flatten(1).numpy()
+        return self._put(
+            builder,
+            x,
+            labels,
+            class_names=names,
+            columns=tuple(coding.names),
+            coding=coding.to_dict(),
+            note="by its schema",
+        )
+
+    def _put(self, builder: Builder, x: np.ndarray, labels: np.ndarray | None, *, note: str, **more: Any) -> Facts:
+        """Keep both parts of the table, and what is to be known of it."""
         for part, rows in zip(("train", "test"), hold_out_fraction(len(x), self.test_fraction), strict=True):
             builder.put(f"{part}_x", x[rows])
             if labels is not None:
                 builder.put(f"{part}_y", labels[rows])
-        return Facts(
-            max(len(names), 1),
-            "table",
-            note=join_notes("your own table", note),
-            comparable=False,
-            class_names=names,
-            columns=tuple(columns),
-            coding=coding,
-        )
+        classes = max(len(more["class_names"]), 1)
+        return Facts(classes, "table", note=join_notes("your own table", note), comparable=False, **more)
 
     def _scale(self, x: np.ndarray) -> np.ndarray:
         bounds = np.asarray(self.bounds, np.float64)
@@ -138,8 +168,11 @@ class Table(FileSource):
         return ((x.clip(lower, upper) - lower) / (upper - lower)).astype(np.float32)
 
 
-def read_table(path: Path) -> pd.DataFrame:
-    """The table with its own column types; refused if ragged, empty or with a column named twice."""
+def read_table(path: Path, as_words: bool = False) -> pd.DataFrame:
+    """The table with its own column types; refused if ragged, empty or with a column named twice.
+
+    as_words: the cells of a CSV stay words, so that none of them decides how another one is read.
+    """
     import pandas as pd
     import pyarrow
 
@@ -152,8 +185,9 @@ def read_table(path: Path) -> pd.DataFrame:
             elif name.endswith(CSV_ENDINGS):
                 data = read_plain(path, TABLE_AT_MOST)
                 _check_names(_header(data, path), path)  # pandas would rename the second of two
+                words: dict[str, Any] = {"dtype": str, "keep_default_na": False} if as_words else {}
                 table = pd.read_csv(
-                    io.BytesIO(data), index_col=False, float_precision="round_trip", skipinitialspace=True
+                    io.BytesIO(data), index_col=False, float_precision="round_trip", skipinitialspace=True, **words
                 )
             else:
                 raise UsageError(f"{printable(path)}: a table is a .csv, .csv.gz or .parquet file")
@@ -166,6 +200,25 @@ def read_table(path: Path) -> pd.DataFrame:
         raise refuse(path, f"holds {len(table)} records; at least 2 are needed")
     _check_names(map(str, table.columns), path)
     return table
+
+
+def column_names(path: Path) -> list[str]:
+    """The names of the columns of a file, without a look at its records."""
+    import pyarrow.parquet
+
+    name = path.name.lower()
+    if not name.endswith((*PARQUET_ENDINGS, *CSV_ENDINGS)):
+        raise UsageError(f"{printable(path)}: a table is a .csv, .csv.gz or .parquet file")
+    try:
+        if name.endswith(PARQUET_ENDINGS):
+            with open_regular(path) as f:
+                names = pyarrow.parquet.read_schema(f).names
+        else:
+            names = _header(read_plain(path, TABLE_AT_MOST), path)
+    except (ValueError, OSError, pyarrow.ArrowException, csv.Error) as error:
+        raise refuse(path, f"is not a readable table ({first_line(error)})") from None
+    _check_names(names, path)
+    return names
 
 
 def _check_names(names: Iterable[str], path: Path) -> None:

@@ -39,7 +39,7 @@ from torch import Tensor
 
 from dpot.errors import PrivacyError
 from dpot.methods.tape import Passed, Tape
-from dpot.privacy.counts import count_deviation
+from dpot.privacy.counts import check_drawable, count_deviation
 from dpot.privacy.errors import POSITIVE, InvalidParameter, SamplerMismatch, number
 from dpot.privacy.events import (
     CountGaussian,
@@ -53,6 +53,7 @@ from dpot.privacy.events import (
     StratifiedSampled,
 )
 from dpot.privacy.events import Sampler as Kind
+from dpot.privacy.failures import Failures
 from dpot.privacy.ledger import Ledger
 from dpot.privacy.noise import NoiseSource
 from dpot.record import name_of_code, write_atomically
@@ -70,6 +71,16 @@ class Gate:
     ledger: Ledger
     noise: NoiseSource
     tape: Tape | None = None
+    large_delta: bool = False  # run although δ is not below 1/records
+
+    def __post_init__(self) -> None:
+        records = self.private_records()
+        if records:
+            self.ledger.guard(records, self.large_delta)
+
+    def private_records(self) -> int | None:
+        """How many there are behind this gate; None: not known."""
+        return None
 
     def release(
         self,
@@ -139,9 +150,10 @@ class Release:
         else:
             raise InvalidParameter(f"{source}: the gate draws no noise for {type(inside).__name__}")
         self._drawn = self._agreed(sampler)
+        self._failures = Failures() if sampler is None or self._bare else Failures.of(sampler.facts())
         self._charged = self._made = 0
         if steps > 1 and not self._bare and gate.ledger.budget.epsilon is not None:
-            affordable = gate.ledger.affordable(event)
+            affordable = gate.ledger.affordable(event, self._failures)
             if affordable < steps:
                 raise PrivacyError(
                     f"{steps} steps with this noise exceed the budget of epsilon={gate.ledger.budget.epsilon:g}, which "
@@ -174,7 +186,9 @@ class Release:
 
     def charge(self, count: int) -> None:
         """Enter so many releases that are about to be made: the engine's `before`."""
-        self._gate.ledger.charge(self.event, count=count, source=self.source, sampler=self._drawn)
+        self._gate.ledger.charge(
+            self.event, count=count, source=self.source, sampler=self._drawn, failures=self._failures
+        )
         self._charged += count
 
     def deviation(self, sensitivity: float | None = None) -> float:
@@ -211,6 +225,9 @@ class Release:
         by: clips, or projects, and adds the noise in one go. rows: only so many of the first rows get noise; the others
         must not depend on a record. bounded, public: for the tape (see Passed).
         """
+        if self._whole:  # before it is in the ledger
+            for one in sensitivity.values() if isinstance(sensitivity, Mapping) else (sensitivity,):
+                check_drawable(self.deviation(one), self.source)
         if isinstance(value, Tensor):
             self._admit(value.is_cuda)
             return self._pass(value, sensitivity, **more)

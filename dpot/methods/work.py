@@ -118,13 +118,19 @@ class Work(Gate):
         return statement_of(self.ledger, self.noise, self.engines)
 
 
+SILENCE = (
+    "this method is private and there is nothing in the ledger: what was learned from private records did not pass the "
+    "gate; a private method opens it with problem.release(event, ...)"
+)
+
+
 def refuse_silence(ledger: Ledger) -> None:
-    """A budget was given, so private records were learned from: an empty ledger then is an account that is missing."""
+    """A budget was given, so private records were learned from: an empty ledger then is an account that is missing.
+
+    Whether a method without a budget is private the task knows, and asks the same (dpot/tasks/training.py).
+    """
     if not ledger.entries:
-        raise PrivacyError(
-            "there is a privacy budget and nothing in the ledger: what was learned from private records did not pass "
-            "the gate; a private method opens it with problem.release(event, ...)"
-        )
+        raise PrivacyError(SILENCE)
 
 
 def statement_of(ledger: Ledger, noise: NoiseSource, engines: Iterable[Engine]) -> Statement:

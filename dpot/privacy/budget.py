@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Literal
 
 from dpot.privacy.conversion import Conversion
 from dpot.privacy.errors import POSITIVE, PROBABILITY, InvalidParameter, number
+from dpot.privacy.failures import Failures
 from dpot.privacy.rdp import Pricing
 from dpot.privacy.sensitivity import Bound
 from dpot.ranges import Positive, Probability
@@ -47,6 +48,21 @@ class Budget:
     def is_private(self) -> bool:
         """Whether there is an ε to keep."""
         return self.epsilon is not None
+
+    def less(self, failures: Failures) -> Budget:
+        """What is left of δ beside the failures of samplers: what noise is calibrated to.
+
+        Paper mode leaves it as it is, for the papers did not look at them.
+        """
+        if self.mode == "paper" or self.epsilon is None or self.delta is None:
+            return self
+        left = self.delta - failures.cost(self.epsilon)
+        if left <= 0:
+            raise InvalidParameter(
+                f"delta={self.delta:g} does not cover what the samplers may fail by, "
+                f"{failures.cost(self.epsilon):.3g} at epsilon={self.epsilon:g}: take fewer steps or a smaller epsilon"
+            )
+        return replace(self, delta=left)
 
     @property
     def pricing(self) -> Pricing:

@@ -104,14 +104,23 @@ def _epsilon_on(orders: Floats, event: Event, steps: int, pricing: Pricing, budg
     return epsilon_from_rdp(orders, steps * rdp(event, orders, pricing), pricing.delta, budget.conversion)
 
 
-def find_steps(event: Event, budget: Budget, spending: Mapping[Event, int] | None = None) -> int:
-    """The most releases of the event that (ε, δ) allows, after what is already spent; 0 if not one."""
+def find_steps(
+    event: Event,
+    budget: Budget,
+    spending: Mapping[Event, int] | None = None,
+    left: Callable[[int], float] | None = None,
+) -> int:
+    """The most releases of the event that (ε, δ) allows, after what is already spent; 0 if not one.
+
+    left: what of δ is left after so many, where each of them takes some off it.
+    """
     epsilon, delta = number("epsilon", budget.epsilon, POSITIVE), number("delta", budget.delta, PROBABILITY)
     pricing, before = budget.pricing, dict(spending or {})
 
     def kept(steps: int) -> bool:
         after = {**before, event: before.get(event, 0) + steps}
-        return own_epsilon(after, delta, *_terms(budget)) <= epsilon
+        own = delta if left is None else left(steps)
+        return own > 0 and own_epsilon(after, own, *_terms(budget)) <= epsilon
 
     if not kept(1):
         return 0

@@ -18,7 +18,8 @@ from __future__ import annotations
 
 import math
 
-from dpot.privacy.errors import POSITIVE, number
+from dpot.privacy.discrete import LARGEST_DEVIATION
+from dpot.privacy.errors import POSITIVE, InvalidParameter, number
 
 ROUNDING_VARIANCE = 4  # s² above
 
@@ -27,3 +28,12 @@ def count_deviation(sensitivity: float, noise_multiplier: float) -> float:
     """σ of the noise that makes counts of this L2 sensitivity as private as Gaussian(noise_multiplier)."""
     scale = number("noise_multiplier", noise_multiplier, POSITIVE) * number("sensitivity", sensitivity, POSITIVE)
     return math.sqrt(scale**2 + ROUNDING_VARIANCE)
+
+
+def check_drawable(deviation: float, what: str) -> None:
+    """Refuse noise that is too large to be drawn exactly; to be asked before anything is charged."""
+    if deviation > LARGEST_DEVIATION:
+        raise InvalidParameter(
+            f"{what}: the noise on its counts would have a standard deviation of {deviation:.3g}, and exact noise is "
+            f"drawn up to {LARGEST_DEVIATION:.3g}: raise privacy.epsilon"
+        )

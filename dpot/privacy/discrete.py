@@ -21,6 +21,7 @@ Integers = NDArray[np.int64]
 _MARGIN = 2.0**-36  # beyond the rounding error of every fraction compared below (their values are at most 2^12)
 _BLOCK = 1 << 18
 LARGEST_VARIANCE = 1 << 56  # |y|·t - S must fit a word of 64 bits, |y| being some dozens of t at most
+LARGEST_DEVIATION = 2.0**28 * (1 - 1e-9)  # its square, rounded up, is still below
 
 
 def system_words(count: int) -> NDArray[np.uint64]:

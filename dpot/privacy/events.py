@@ -354,14 +354,17 @@ class Composed(Composition):
 
 @dataclass(frozen=True)
 class AdaptiveSequence(Event):
-    """Events whose very noise was chosen after seeing earlier answers.
+    """Events whose very noise was chosen after seeing earlier answers, behind a privacy filter.
 
-    Their RDP adds up at one order fixed before the first of them (Feldman & Zrnic 2021, Theorem 3.1), as long
-    as the running sum is what decides when to stop; at other orders nothing is claimed.
+    The filter has one order and one `budget`, the largest ε(order) of all of them together, both fixed before the first
+    event; it lets an event pass only while the running sum stays within the budget. The sequence then is worth the
+    budget at that order (Feldman & Zrnic 2021, Theorem 3.1). It is never worth the sum that was reached, because where
+    the sequence ended depends on the answers. At larger orders nothing is claimed.
     """
 
     events: tuple[Event, ...]
     order: Order
+    budget: Positive
 
     def __post_init__(self) -> None:
         super().__post_init__()

@@ -4,16 +4,18 @@
     ledger.charge(event, count=100, source="dp_swd: noisy projections", sampler="fixed-size")
     ...                                                  # now do these 100 releases
 
-A charge that would exceed the budget is refused and nothing changes. The same release charged again costs a few
-vector additions: its Rényi curve is computed once.
+A charge that would exceed the budget is refused and nothing changes. What samplers may fail by is taken off δ. The same
+release charged again costs a few vector additions: its Rényi curve is computed once.
 """
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from typing import Any
 
+from dpot.errors import PrivacyError
 from dpot.privacy.accountants import own_epsilon
 from dpot.privacy.budget import Budget, Mode
 from dpot.privacy.calibration import find_steps
@@ -27,6 +29,7 @@ from dpot.privacy.errors import (
     whole,
 )
 from dpot.privacy.events import Adjacency, Event, Sampler, common_relation
+from dpot.privacy.failures import Failures
 from dpot.privacy.sensitivity import SOUND_BOUNDS, Bound
 
 _VERSION = 1
@@ -73,17 +76,49 @@ class Ledger:
         self._counts: dict[tuple[Event, str, Sampler], int] = {}
         self._unsound: dict[str, None] = {}  # ordered, without repetition
         self._uncovered: dict[str, None] = {}
+        self._conditions: dict[str, None] = {}
+        self.failures = Failures()  # of the samplers, over all releases
+        self.records: int | None = None  # how many private ones there are, where this is known
 
     @classmethod
     def of(cls, budget: Budget) -> Ledger:
         """The ledger of a configured budget."""
         return cls(**asdict(budget))
 
-    def charge(self, event: Event, count: int = 1, *, source: str, sampler: str | Sampler) -> None:
+    def guard(self, records: int, large_delta: bool = False) -> None:
+        """Say how many records this ledger is about, before the first charge.
+
+        With δ ≥ 1/records, publishing a record drawn at random satisfies the definition, whatever ε is. This is refused
+        where there is a budget to keep, unless it is asked for. Paper mode asks for it. The statement warns of it.
+        """
+        self.records = records
+        if self.large_delta and self.budget.mode == "sound" and self.budget.epsilon is not None and not large_delta:
+            raise PrivacyError(
+                f"delta={self.budget.delta:g} with {records} records: it must be below 1/records, or publishing one of "
+                "them at random would satisfy it; lower privacy.delta (large_delta=true: run it, and say so in the "
+                "statement)"
+            )
+
+    @property
+    def large_delta(self) -> bool:
+        """Whether δ is so large that it would allow a record to be published."""
+        assert self.budget.delta is not None
+        return bool(self.records) and self.budget.delta * (self.records or 0) >= 1
+
+    def charge(
+        self,
+        event: Event,
+        count: int = 1,
+        *,
+        source: str,
+        sampler: str | Sampler,
+        failures: Failures = Failures(),  # noqa: B008  (a frozen value)
+    ) -> None:
         """Enter `count` releases of the event that are about to happen, or refuse them by name.
 
-        `source` says which code releases what; `sampler` is how that code draws its records. In paper mode a
-        sampler other than the event's is entered as an unsound step, in sound mode it is an error.
+        `source` says which code releases what; `sampler` is how that code draws its records, and `failures` how likely
+        one draw of it is to fail. In paper mode a sampler other than the event's is entered as an unsound step, in
+        sound mode it is an error.
         """
         times = whole("count", count)
         drawn = _sampler(sampler)
@@ -93,10 +128,11 @@ class Ledger:
             mismatch = f"{source}: records were drawn by {drawn} sampling and priced as {event.sampler} sampling"
             if self.budget.mode == "sound":
                 raise SamplerMismatch(f"{mismatch}; charge the event of the sampler that runs")
+        failing = self.failures + failures.times(times)
         if self.budget.epsilon is not None:
             after = self.spending()
             after[event] = after.get(event, 0) + times
-            cost = self._epsilon(after)
+            cost = self._epsilon(after, failing)
             if cost > self.budget.epsilon:
                 raise BudgetExceeded(
                     f"{source}: {times} more would bring epsilon to {cost:.8g} of {self.budget.epsilon:g} "
@@ -104,6 +140,7 @@ class Ledger:
                 )
         key = (event, source, drawn)
         self._counts[key] = self._counts.get(key, 0) + times
+        self.failures = failing
         if mismatch:
             self.note_unsound(mismatch)
 
@@ -114,6 +151,10 @@ class Ledger:
     def note_uncovered(self, what: str) -> None:
         """Something outside the stated ε, to be disclosed: a search over settings, public labels, ..."""
         self._uncovered[what] = None
+
+    def note_condition(self, what: str) -> None:
+        """Something that was taken from the records and must have been public: the ε holds on that condition."""
+        self._conditions[what] = None
 
     @property
     def entries(self) -> list[Entry]:
@@ -136,6 +177,11 @@ class Ledger:
         return list(self._unsound)
 
     @property
+    def conditions(self) -> list[str]:
+        """What was taken from the records without noise, and is taken to be public."""
+        return list(self._conditions)
+
+    @property
     def uncovered(self) -> list[str]:
         """What the ε does not cover."""
         return list(self._uncovered)
@@ -149,15 +195,45 @@ class Ledger:
 
     def epsilon(self) -> float:
         """ε spent so far, at the ledger's δ."""
-        return self._epsilon(self.spending())
+        return self._epsilon(self.spending(), self.failures)
 
-    def affordable(self, event: Event) -> int:
-        """How many more releases of the event the budget allows."""
-        return find_steps(event, self.budget, self.spending())
+    def affordable(self, event: Event, failures: Failures | None = None) -> int:
+        """How many more releases of the event the budget allows, if each draw of its sampler may fail by so much."""
+        each = failures or Failures()
+        return find_steps(event, self.budget, self.spending(), lambda n: self._left(self.failures + each.times(n)))
 
-    def _epsilon(self, spending: Mapping[Event, int]) -> float:
+    @property
+    def delta(self) -> float:
+        """What is left of δ for pricing, beside the failures of samplers; 0 if nothing is."""
+        if self.budget.epsilon is not None or not self.failures.variation:
+            return self._left(self.failures)
+        return self._settled(self.spending(), self.failures)[0]
+
+    def _left(self, failures: Failures, epsilon: float | None = None) -> float:
+        """Beside these failures. They cost the more the larger ε is, which the budget bounds."""
         assert self.budget.delta is not None
-        return own_epsilon(spending, self.budget.delta, self.budget.bound, self.budget.conversion)
+        if self.budget.mode == "paper":
+            return self.budget.delta
+        at = self.budget.epsilon if epsilon is None else epsilon
+        return max(0.0, self.budget.delta - failures.cost(0.0 if at is None else at))
+
+    def _epsilon(self, spending: Mapping[Event, int], failures: Failures) -> float:
+        if self.budget.epsilon is None and failures.variation:
+            return self._settled(spending, failures)[1]
+        return self._price(spending, self._left(failures))
+
+    def _settled(self, spending: Mapping[Event, int], failures: Failures) -> tuple[float, float]:
+        """(δ, ε) without a budget: the least ε that is proved at the δ which the failures leave at this very ε."""
+        epsilon = 0.0
+        while True:
+            left = self._left(failures, epsilon)
+            found = self._price(spending, left)
+            if found <= epsilon or math.isinf(found):
+                return left, found
+            epsilon = found * (1 + 1e-9)
+
+    def _price(self, spending: Mapping[Event, int], delta: float) -> float:
+        return own_epsilon(spending, delta, self.budget.bound, self.budget.conversion) if delta else math.inf
 
     def state_dict(self) -> dict[str, Any]:
         """Everything needed to go on after a restart, as JSON-able data."""
@@ -167,10 +243,15 @@ class Ledger:
             "entries": [entry.to_dict() for entry in self.entries],
             "unsound": self.unsound,
             "uncovered": self.uncovered,
+            "conditions": self.conditions,
+            "failures": [self.failures.failure, self.failures.variation],
         }
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """Go on from a stored ledger, kept under the same terms; the budget itself may have been raised."""
+        """Go on from a stored ledger, kept under the same terms; the budget itself may have been raised.
+
+        What this run has noted before it resumed is kept beside what was stored.
+        """
         try:
             terms, entries = dict(state["budget"]), list(state["entries"])
             if state["version"] != _VERSION:
@@ -185,9 +266,13 @@ class Ledger:
                 key = (Event.from_dict(entry["event"]), str(entry["source"]), _sampler(entry["sampler"]))
                 counts[key] = counts.get(key, 0) + whole("count", entry["count"])
             unsound, uncovered = dict.fromkeys(state["unsound"]), dict.fromkeys(state["uncovered"])
+            conditions = dict.fromkeys(state.get("conditions", ()))
+            failures = Failures(*map(float, state.get("failures", ())))
         except (KeyError, TypeError) as error:
             raise UnknownEvent(f"not a stored ledger: {type(error).__name__} {error}") from None
-        self._counts, self._unsound, self._uncovered = counts, unsound, uncovered
+        self._counts, self.failures = counts, failures
+        self._unsound, self._uncovered = unsound | self._unsound, uncovered | self._uncovered
+        self._conditions = conditions | self._conditions
 
 
 def _sampler(name: str | Sampler) -> Sampler:

@@ -221,7 +221,11 @@ def _one(event: Event) -> Event:
 
 
 def _adaptive_rdp(event: AdaptiveSequence, orders: Floats, pricing: Pricing) -> Floats:
-    """The sum at the order fixed in advance, which bounds every smaller order; nothing above it."""
+    """The filter's budget at its order, which bounds every smaller order; nothing above it."""
     fixed = np.array([event.order])
     total = sum(times * _release_rdp(a, fixed, pricing)[0] for e in event.events for a, times in e.atoms())
-    return np.where(orders <= event.order, total, np.inf)
+    if total > event.budget * (1 + 1e-12):
+        raise UnsupportedEvent(
+            f"these events sum up to {total:.6g} at order {event.order:g}, more than the filter's {event.budget:g}"
+        )
+    return np.where(orders <= event.order, event.budget, np.inf)

@@ -55,6 +55,14 @@ class Statement:
     noise: dict[str, Any] | None
     not_covered: list[str]
     other_budgets: list[str] = field(default_factory=list)  # numbers that are called budgets and are no ε, in words
+    warnings: list[str] = field(default_factory=list)  # what makes this (ε, δ) say little, however well it is proved
+    set_aside: float = 0.0  # of δ, for samplers that may fail
+    conditions: list[str] = field(default_factory=list)  # what is proved is proved provided that these are public
+
+    @property
+    def verdict(self) -> str:
+        """Whether the ε is proved: yes; conditional, if what was taken from the records is public; or no."""
+        return "yes" if self.rigorous else "conditional" if self.conditions else "no"
 
     @classmethod
     def from_dict(cls, stored: Mapping[str, Any]) -> Statement:
@@ -68,18 +76,20 @@ class Statement:
         """The statement of a ledger; `noise` is NoiseSource.record(), `accountants` restricts who is asked."""
         spending, budget = ledger.spending(), ledger.budget
         assert budget.delta is not None
-        epsilon, way = own_epsilon_and_way(spending, budget.delta, budget.bound, budget.conversion)
+        left = ledger.delta
+        epsilon, way = own_epsilon_and_way(spending, left or budget.delta, budget.bound, budget.conversion)
+        epsilon = epsilon if left else math.inf  # where the samplers' failures leave nothing of δ
         event = composed(spending) if spending else None
         events = [atom for e in spending for atom, _ in e.atoms()]
         has_projections = any(_projects(atom) for atom in events)
         obstacles = _obstacles(ledger, events, noise, has_projections)
-        asked = accounts(event, budget.delta, budget.bound, accountants) if event else {}
+        asked = accounts(event, left, budget.bound, accountants) if event and left else {}
         return cls(
             epsilon=epsilon if math.isfinite(epsilon) else None,
             delta=budget.delta,
             budget=budget.epsilon,
-            rigorous=not obstacles,
-            reasons=obstacles or _grounds(events, way, has_projections),
+            rigorous=not obstacles and not ledger.conditions,
+            reasons=obstacles or _grounds(events, way, has_projections, budget.delta - left),
             adjacency=str(ledger.adjacency or "none"),
             adjacency_meaning=adjacency_words(ledger.adjacency),
             mode=budget.mode,
@@ -94,11 +104,14 @@ class Statement:
             },
             noise=_noise(noise, events) if noise is not None else None,
             not_covered=_not_covered(ledger, events),
+            warnings=warnings_of(budget.delta, ledger.records),
+            set_aside=budget.delta - left,
+            conditions=[] if obstacles else ledger.conditions,
         )
 
     def to_dict(self) -> dict[str, Any]:
         """The statement as JSON-able data."""
-        return asdict(self)
+        return asdict(self) | {"verdict": self.verdict}
 
     def headline(self) -> str:
         """One sentence."""
@@ -106,8 +119,11 @@ class Statement:
             return "Nothing was taken from private data."
         if self.epsilon is None:
             return f"No differential privacy: no finite ε covers what was released (δ = {self.delta:g})."
-        kind = "is" if self.rigorous else "is claimed to be, without a complete proof,"
-        return f"What was released {kind} ({self.epsilon:.4g}, {self.delta:g})-differentially private."
+        kind = "is claimed to be, without a complete proof," if self.verdict == "no" else "is"
+        sentence = f"What was released {kind} ({self.epsilon:.4g}, {self.delta:g})-differentially private"
+        if self.conditions:
+            sentence += ", on condition that what was taken from the form of the data is public"
+        return " ".join([f"{sentence}.", *self.warnings])
 
     def to_markdown(self) -> str:
         """The statement as a Markdown section."""
@@ -116,8 +132,10 @@ class Statement:
             "",
             f"**{self.headline()}**",
             "",
-            f"- Rigorous: **{'yes' if self.rigorous else 'no'}**" + ("" if self.rigorous else ", because"),
+            f"- Rigorous: **{self.verdict}**" + (", because" if self.verdict == "no" else ""),
             *[f"  - {reason}" for reason in self.reasons],
+            *(["- On condition that these are public; they were taken from the records:"] if self.conditions else []),
+            *[f"  - {condition}" for condition in self.conditions],
             f"- Neighbouring data sets: {self.adjacency}: {self.adjacency_meaning}",
             f"- Bound on the projections: {self.bound}: {self.bound_reason}",
             f"- Mode: {self.mode}; conversion from Rényi: {self.conversion}; budget: {_number(self.budget)}",
@@ -148,8 +166,9 @@ class Statement:
             headline=self.headline(),
             good=self.rigorous and self.epsilon is not None,
             facts=[
-                ("Rigorous", "yes" if self.rigorous else "no"),
+                ("Rigorous", self.verdict),
                 ("Because", self.reasons),
+                *([("On condition that these are public", self.conditions)] if self.conditions else []),
                 ("Neighbouring data sets", f"{self.adjacency}: {self.adjacency_meaning}"),
                 ("Bound on the projections", f"{self.bound}: {self.bound_reason}"),
                 ("Mode", self.mode),
@@ -212,7 +231,17 @@ def _obstacles(
     return reasons + ledger.unsound
 
 
-def _grounds(events: Sequence[Event], way: Way, has_projections: bool) -> list[str]:
+def warnings_of(delta: float, records: int | None) -> list[str]:
+    """What a reader must know first: whether δ would allow a record to be published."""
+    if not records or delta * records < 1:
+        return []
+    return [
+        f"WARNING: δ = {delta:g} is not below 1/{records}, one over the number of records: publishing one of them, "
+        "drawn at random, would satisfy this too."
+    ]
+
+
+def _grounds(events: Sequence[Event], way: Way, has_projections: bool, set_aside: float) -> list[str]:
     grounds = [
         "every release was entered in the ledger before it was made, together with the sampler that drew its records",
         WAYS[way],
@@ -222,6 +251,11 @@ def _grounds(events: Sequence[Event], way: Way, has_projections: bool) -> list[s
         grounds.append(
             "whole numbers with discrete Gaussian noise are as private as the slightly smaller continuous noise that "
             "is accounted for them (dpot/privacy/counts.py has the proof)"
+        )
+    if set_aside:
+        grounds.append(
+            f"of δ, {set_aside:.2g} was set aside for samplers that draw another subset than the accounted one; ε is "
+            "what the rest proves"
         )
     if has_projections:
         grounds.append(
@@ -250,7 +284,7 @@ def _not_covered(ledger: Ledger, events: Sequence[Event]) -> list[str]:
         items.append(
             "attacks on floating-point noise, which stands in for real-valued noise (noise on counts can be exact)"
         )
-    return items + ledger.uncovered
+    return items + ledger.conditions + ledger.uncovered
 
 
 def _verdict(account: Mapping[str, Any]) -> str:

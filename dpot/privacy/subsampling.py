@@ -29,7 +29,7 @@ def fixed_size_cgf(cgf: Floats, rate: float, orders: Ints, *, pure: float, even:
 
     `even` are logs of bounds b_l on the moments |P₁-Q₁|^l over R^{l-1} of three mutual neighbours, for
     l = 0, 2, 4, ... (index l/2). Where they are given, the j-th moment is bounded by √(b_{2⌊j/2⌋}·b_{2⌈j/2⌉}) too:
-    with 4·E(P/Q-1)^l that is Theorem 27, and with 2^l·E(P/Q-1)^l the bound of ternary.py.
+    with 4·E(P/Q-1)^l that is Theorem 27, whose worst pair ternary.py shows not to be needed.
 
     Sampling never hurts: the divergence is jointly quasi-convex and the subsets can be coupled, so that the
     mechanism's own CGF is a bound as well.

@@ -10,8 +10,11 @@ such property. Sketch of the proof, for integer α ≥ 2:
 2. ∫|P-Q|^j R^{1-j} is jointly convex in (P, Q, R). Q is a mixture of Q₁ and R; P₁, Q₁ and R are mixtures over the
    other members of the subset and over the record that takes the place of the changed one; coupling these leaves
    the largest value over three mutual neighbours P, Q, R of the mechanism without sampling.
-3. |p-q|^j ≤ 2^{j-1}(|p-1|^j + |q-1|^j) for the ratios p = P/R, q = Q/R: at most 2^j·χ_j, where χ_j is the largest
-   E_R|P/R-1|^j over pairs. (This 2^j replaces the 4 of Theorem 27.)
+3. That value is at most 4·χ_j, where χ_j is the largest E_R|P/R-1|^j over pairs. For the densities p, q, r at a point:
+   where r is not between p and q, |p-q| ≤ max(|p-r|, |q-r|), so |p-q|^j·r^{1-j} ≤ |p-r|^j·r^{1-j} + |q-r|^j·r^{1-j};
+   where r is between them, r ≥ min(p, q), so |p-q|^j·r^{1-j} ≤ |p-q|^j·min(p, q)^{1-j}, which is at most
+   |p-q|^j·p^{1-j} + |p-q|^j·q^{1-j}. The sum of all four terms is a bound everywhere, and each of them integrates to
+   at most χ_j. (So the 4 of Theorem 27 needs no worst triple.)
 4. Given U, P/R is L_t = e^{√t·x - t/2}, x ~ N(0,1), t = ‖zᵀU‖²/σ²: a martingale in t, so E|L_t-1|^j grows with t
    and with ‖z‖. The worst pair has ‖z‖ equal to the diameter, for every j.
 5. For even l, E(L_t-1)^l = Σ_i (-1)^{l-i}·C(l,i)·e^{C(i,2)t} = Σ_n C(l,2)^n·e_{n,l}·t^n/n! with 0 ≤ e_{n,l} ≤ 1
@@ -39,7 +42,7 @@ _TERMS = 1024
 def projection_ternary_moments(
     dimension: int, projections: int, sigma: float, diameter: float = 1.0, largest: int = _MOMENTS
 ) -> Floats:
-    """log(2^l·E(P/R-1)^l), from above, for l = 0, 2, 4, ... as far as `largest`; ∞ where the series is not done."""
+    """log(4·E(P/R-1)^l), from above, for l = 0, 2, 4, ... as far as `largest`; ∞ where the series is not done."""
     even = np.arange(0, min(largest + 1, _MOMENTS) + 1, 2)
     n = np.arange(_TERMS)
     pairs = 0.5 * even * (even - 1.0)  # C(l,2): how fast the l-th moment grows with t
@@ -49,14 +52,15 @@ def projection_ternary_moments(
         log_terms = _log_expansion()[:, even] + (log_moment + n * log_scale)[:, None]
         log_terms[:, 1:] += n[:, None] * np.log(pairs[1:])
     top = log_terms.max(axis=0)
-    result = even * math.log(2) + top + np.log(np.exp(log_terms - top).sum(axis=0))
+    result = math.log(4) + top + np.log(np.exp(log_terms - top).sum(axis=0))
     result[0] = 0.0
-    # The ratio of successive terms tends to rho; past the last one kept it is at most `ratio`, as e ≤ 1.
+    # With e ≤ 1 the n-th term is followed by one rho·(n + k/2)/(n + 1) times as large. From the last one kept on this
+    # is at most `ratio`: it falls with n where k ≥ 2, and grows to rho where k = 1.
     rho = pairs * math.exp(log_scale)
-    ratio = np.maximum(rho, rho * (_TERMS + projections / 2) / (_TERMS + 1))
+    ratio = rho * max(1.0, (_TERMS - 1 + projections / 2) / _TERMS)
     last = log_moment[-1] + (_TERMS - 1) * (log_scale + np.log(np.maximum(pairs, 1e-300)))
     with np.errstate(divide="ignore", invalid="ignore"):
-        log_tail = even * math.log(2) + last + np.log(ratio / (1 - ratio))
+        log_tail = math.log(4) + last + np.log(ratio / (1 - ratio))
         result[1:] = np.where(ratio[1:] < 0.99, np.logaddexp(result[1:], log_tail[1:]), np.inf)
     return result
 

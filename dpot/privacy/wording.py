@@ -78,7 +78,10 @@ def event_words(event: Event) -> str:
     if isinstance(event, SelfComposed):
         return f"{event.count} × ({event_words(event.event)})"
     if isinstance(event, Composed | AdaptiveSequence):
-        return ", then ".join(f"({event_words(inner)})" for inner in event.events)
+        words = ", then ".join(f"({event_words(inner)})" for inner in event.events)
+        if isinstance(event, AdaptiveSequence):
+            words += f", within a filter of {event.budget:g} at order {event.order:g}"
+        return words
     return type(event).__name__
 
 

@@ -8,7 +8,7 @@ from typing import Any
 
 from markupsafe import Markup
 
-from dpot.privacy.statement import Statement
+from dpot.record import PRIVATE
 from dpot.reporting import markup
 from dpot.reporting.gather import PICTURES, Document, SheetState
 from dpot.reporting.site import Site
@@ -41,7 +41,7 @@ def of_record(site: Site, record: KeptRecord) -> dict[str, Any]:
     parts += [_rows_as_table({"rows": value}, key.replace("_", " ")) for key, value in record.metrics.items()]
     command = shlex.join(["dpot", *map(str, made.get("command") or [])])
     parts.append(str(Markup("<p><code class='command'>{}</code></p>").format(command)))
-    pictures = [record.directory / f for f in record.files.values() if Path(f).suffix in PICTURES]
+    pictures = [path for path in _shown(record) if path.suffix in PICTURES]
     return {
         "name": name,
         "texts": [Markup("\n".join(parts))],
@@ -56,7 +56,7 @@ def of_statement(site: Site, record: KeptRecord) -> str:
     """The address of the record's privacy statement as a page of its own; "" if it has none."""
     if "entries" not in record.privacy:
         return ""
-    return site.keep(Statement.from_dict(record.privacy).to_html().encode(), ".html")
+    return site.keep(record.statement().to_html().encode(), ".html")
 
 
 def samples_of(state: SheetState) -> list[tuple[str, Path]]:
@@ -64,10 +64,14 @@ def samples_of(state: SheetState) -> list[tuple[str, Path]]:
     found = []
     for runs in state.runs:
         for record in runs.records[:1]:
-            paths = [record.directory / file for file in record.files.values()]
-            shown = [path for path in paths if path.suffix in PICTURES and path.exists()]
+            shown = [path for path in _shown(record) if path.suffix in PICTURES and path.exists()]
             found += [(runs.name, path) for path in shown[:1]]
     return found
+
+
+def _shown(record: KeptRecord) -> list[Path]:
+    """The files of a record, without those that show private records."""
+    return [record.directory / file for file in record.files.values() if Path(file).parts[0] != PRIVATE]
 
 
 def _picture_words(document: Document, file: Path, data: dict[str, Any]) -> str:

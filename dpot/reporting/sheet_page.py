@@ -13,6 +13,7 @@ from dpot.reporting import pieces, published, tables
 from dpot.reporting.charts import Bar, Series, bars, lines
 from dpot.reporting.gather import RunsOfCell, SheetState
 from dpot.reporting.site import Site, paper_page
+from dpot.reporting.store import KeptRecord
 
 MOST_SERIES = 8
 MOST_POINTS = 240
@@ -111,7 +112,7 @@ def _statements(site: Site, state: SheetState) -> list[dict[str, Any]]:
             found.append(
                 {
                     "name": runs.name,
-                    "headline": privacy["headline"],
+                    "headline": " ".join([privacy["headline"], *_added_warnings(record)]),
                     "rigorous": bool(privacy.get("rigorous")) and privacy.get("epsilon") is not None,
                     "facts": [(term, text) for term, text in facts if text],
                     "reasons": privacy.get("reasons", []),
@@ -122,6 +123,13 @@ def _statements(site: Site, state: SheetState) -> list[dict[str, Any]]:
                 }
             )
     return found
+
+
+def _added_warnings(record: KeptRecord) -> list[str]:
+    """Those that a headline of before them lacks."""
+    if "entries" not in record.privacy:
+        return []
+    return [warning for warning in record.statement().warnings if warning not in record.privacy["headline"]]
 
 
 # curves

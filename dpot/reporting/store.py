@@ -12,12 +12,13 @@ import json
 import logging
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
 from dpot.config import INSTALLED, REPOSITORY
 from dpot.errors import DataError
+from dpot.privacy.statement import Statement, warnings_of
 from dpot.record import RECORD, Record, write_atomically
 from dpot.reporting import sheets
 from dpot.reporting.sheets import Sheet
@@ -53,6 +54,14 @@ class KeptRecord(Record):
 
     homes: list[Home] = field(default_factory=list)
     directory: Path = Path()
+
+    def statement(self) -> Statement:
+        """Its privacy statement; a record of before the warnings gets those it should have had."""
+        told = Statement.from_dict(self.privacy)
+        records = self.provenance["data"].get("records")
+        private = records.get("target") if isinstance(records, dict) else records
+        claimed = told.budget is not None or told.mode == "paper"
+        return replace(told, warnings=told.warnings or (warnings_of(told.delta, private) if claimed else []))
 
 
 def home_of(sheet: Sheet, row: str, group: Sequence[str], seed: int, demo: bool = False) -> Home:

@@ -25,7 +25,7 @@ from dpot.methods.adapt.base import AdaptationProblem
 from dpot.models.adaptation import Network, network_for
 from dpot.profiles import Profile
 from dpot.ranges import Count, Fraction
-from dpot.record import Record, numbers, write_atomically
+from dpot.record import PRIVATE, Record, numbers, write_atomically
 from dpot.reporting.features import feature_picture
 from dpot.tasks.training import Findings, Training, TrainingTask, device_of, show_headline
 from dpot.training.capture import Outcome, train_together
@@ -132,7 +132,7 @@ class Adapt(TrainingTask[NetworkTraining]):
         metrics["training"] = _training_facts(one.outcomes)
         self._look(one, "after")
         if one.clouds:
-            problem.ledger.note_uncovered("the picture of features, which shows private records")
+            problem.ledger.note_uncovered(f"the folder {PRIVATE}/: the picture of features in it shows private records")
         records = {"source": len(data.source_x), "target": len(data.target_x), "measured": len(data.test_x)}
         return Findings(metrics, problem.statement(), records, self._picture(one))
 
@@ -162,9 +162,10 @@ class Adapt(TrainingTask[NetworkTraining]):
         }
         title = f"{one.data.name}, {type(one.method).__name__}"
         content = {"title": title, "kind": self.picture, "panels": panels, "classes": classes}
-        write_atomically(one.run.directory / "features.json", json.dumps(content) + "\n")
-        write_atomically(one.run.directory / "features.png", feature_picture(content))
-        return {"features": "features.json", "picture": "features.png"}
+        folder = one.run.private_folder()
+        write_atomically(folder / "features.json", json.dumps(content) + "\n")
+        write_atomically(folder / "features.png", feature_picture(content))
+        return {"features": f"{PRIVATE}/features.json", "picture": f"{PRIVATE}/features.png"}
 
 
 @torch.no_grad()

@@ -20,7 +20,7 @@ from dpot.privacy.wdp.budget import BayesianBudget, Beside, WassersteinBudget
 from dpot.privacy.wdp.formulas import attack_success, floor
 from dpot.ranges import Count, NonNegative, Positive
 from dpot.record import Record
-from dpot.tasks.training import Findings, Training, TrainingTask, show_headline
+from dpot.tasks.training import Findings, Training, TrainingTask, note_form, show_headline
 from dpot.training.capture import Outcome
 
 TEST_CHUNK = 2000
@@ -81,8 +81,8 @@ class Classify(TrainingTask[ClassifierTraining]):
         accuracies = problem.log.accuracies | {problem.steps: problem.accuracy()}
         budgets: Budgets = one.method.budgets(problem, list(accuracies))
         metrics = _metrics(problem, accuracies, budgets, one.outcomes["training"])
-        for what in (*one.data.taken, "the test accuracy after each epoch, if it decided when to stop"):
-            problem.ledger.note_uncovered(what)
+        note_form(problem.ledger, one.data)
+        problem.ledger.note_uncovered("the test accuracy after each epoch, if it decided when to stop")
         statement = statement_of(problem.ledger, problem.noise, [one.engine])
         statement = replace(statement, other_budgets=[str(budget) for budget in budgets.final])
         return Findings(metrics, statement, len(one.data.train), history=metrics["epochs"])

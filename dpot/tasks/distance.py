@@ -18,6 +18,7 @@ from rich.console import Console
 from rich.table import Table
 
 from dpot import config
+from dpot.data.base import Dataset
 from dpot.errors import UsageError
 from dpot.methods.distance.direct_wad import DirectWad
 from dpot.methods.distance.parties import Distance as Method
@@ -27,7 +28,7 @@ from dpot.papers.triangle_wad.clouds import Side, points_allowed, two_sides
 from dpot.privacy.budget import Budget
 from dpot.ranges import Count, Positive
 from dpot.record import Record
-from dpot.tasks.training import Findings, Training, TrainingTask, show_headline
+from dpot.tasks.training import Findings, Training, TrainingTask, note_form, show_headline
 from dpot.transport.exact import exact_plan
 from dpot.transport.otdd import Statistics
 
@@ -119,7 +120,8 @@ class Distance(TrainingTask[Training]):
         metrics |= {"p": last.p, "truth": last.truth, "low": last.low, "high": last.high, "rate": last.rate}
         metrics |= {"points": [len(first.x), len(second.x)], "details": last.details, "messages": last.log.describe()}
         for party in parties if method.private else ():
-            assert party.ledger is not None
+            if isinstance(one.data, Dataset):
+                note_form(party.ledger, one.data)
             party.ledger.note_uncovered("the exact distance and the gap in this record: made without noise, as a judge")
         statements = [party.statement() for party in parties]
         privacy = {

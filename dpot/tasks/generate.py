@@ -29,7 +29,7 @@ from dpot.profiles import Profile
 from dpot.ranges import Count
 from dpot.record import Record, numbers, write_atomically
 from dpot.reporting.figures import grid
-from dpot.tasks.training import Findings, Training, TrainingTask, show_headline
+from dpot.tasks.training import Findings, Training, TrainingTask, note_form, show_headline
 from dpot.training.capture import Outcome
 
 log = logging.getLogger("dpot")
@@ -164,13 +164,8 @@ class Generate(TrainingTask[GeneratorTraining]):
         }
         metrics |= self._frechet(one)
         metrics["training"] = one.outcomes["training"].facts()
-        if one.method.private and (problem.budget.delta or 0) >= 1 / len(data.train):
-            problem.ledger.note_uncovered(
-                f"a delta of {problem.budget.delta:g} with {len(data.train):,} records: below 1/records it would rule "
-                "out publishing one of them at random"
-            )
-        for what in data.taken if one.method.private else ():
-            problem.ledger.note_uncovered(what)
+        if one.method.private:
+            note_form(problem.ledger, data)
         if one.method.private and self.protocol.reference == "train":
             problem.ledger.note_uncovered(_measured_on_training_images(self.judged_on))
         images, labels = self._draw(one, 10 * problem.classes)

@@ -32,7 +32,6 @@ from dpot.reporting import compare, pictures, sheets, store, tables
 from dpot.tasks.base import Answer, Task
 from dpot.tasks.compare import compared, lacking
 from dpot.tasks.compute import chosen_sheet, computed
-from dpot.training.capture import MOST
 
 log = logging.getLogger("dpot")
 SMALL = ("quick", "smoke")  # profiles for a CPU
@@ -243,7 +242,6 @@ class Reproduce(Task):
     def _batches(self, due: list[Planned], device: str) -> list[list[Planned]]:
         """What trains side by side: runs of one task, which on a GPU take little longer than one of them."""
         size = self.together or (1 if device == "cpu" else SIDE_BY_SIDE)
-        size = size if device == "cpu" else min(size, MOST)
         batches: list[list[Planned]] = []
         for item in due:
             last = batches[-1] if batches else None

@@ -86,7 +86,7 @@ class Synthesize(TrainingTask[Synthesis]):
         if data.kind == "table" and not data.coding:
             raise UsageError(
                 "dataset.bounds: give the public range of each number, {age:[0,100],…}, and dataset.categories "
-                "for columns of words; what occurs in the data is private"
+                "for columns of words, or dataset.schema (dpot task=schema); what occurs in the data is private"
             )
 
     def build(self, one: Synthesis) -> None:
@@ -102,7 +102,7 @@ class Synthesize(TrainingTask[Synthesis]):
     def fit(self, one: Synthesis) -> Outcome:
         """Release the sketch and fit the generator to it."""
         budget, data = one.budget, one.data
-        notes = [*data.taken, *([UNCOVERED.format(count=len(data.test))] if self.utility else [])]
+        notes = [*data.uncovered, *([UNCOVERED.format(count=len(data.test))] if self.utility else [])]
         one.synthesizer = Synthesizer(
             budget.epsilon or 0, budget.delta or 0, seed=one.cfg.seed, device=str(one.cfg.device)
         )
@@ -116,6 +116,7 @@ class Synthesize(TrainingTask[Synthesis]):
                 budget=budget,
                 sketch=one.method,
                 notes=notes,
+                conditions=data.taken,
                 **one.frame(),
             )
         return one.synthesizer.outcome_
@@ -132,7 +133,8 @@ class Synthesize(TrainingTask[Synthesis]):
         metrics["classes"] = _class_facts(synthesizer)
         metrics["training"] = {key: outcome[key] for key in ("steps", "seconds", "mode", "resumed_at")}
         with one.timed("writing"):
-            label = str(one.cfg.dataset.get("label") or "label")
+            declared = one.cfg.dataset.get("schema") or one.cfg.dataset
+            label = str(declared.get("label") or "label")
             files = _write(
                 one.run.directory, synthesizer, data, one.written, self.count or len(data.train), metrics, label
             )

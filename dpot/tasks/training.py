@@ -30,7 +30,9 @@ from rich.console import Console
 
 from dpot import config
 from dpot.data.base import Dataset, facts
-from dpot.errors import UsageError
+from dpot.data.schema import read as read_schema
+from dpot.errors import PrivacyError, UsageError
+from dpot.methods.work import SILENCE
 from dpot.privacy.budget import Budget
 from dpot.privacy.ledger import Ledger
 from dpot.privacy.noise import NoiseSource
@@ -80,6 +82,7 @@ class Training:
             "ledger": Ledger.of(budget or self.budget),
             "noise": NoiseSource(device=self.device),
             "random": torch.Generator(self.device).manual_seed(self.cfg.seed),
+            "large_delta": bool(self.cfg.get("large_delta", False)),
             **self.frame(),
         }
 
@@ -160,7 +163,12 @@ class TrainingTask(Task, Generic[T]):
         return [self._answer(record, run) for record, run in zip(records, runs, strict=True)]
 
     def check(self, cfg: DictConfig) -> None:
-        """Refuse a loss of another task, and a budget that does not suit the loss."""
+        """Refuse a loss of another task, and a budget that does not suit the loss.
+
+        The file of a schema is put in its place: a run with another content of it is another run.
+        """
+        if isinstance(cfg.dataset.get("schema"), str):
+            cfg.dataset.schema = read_schema(Path(cfg.dataset.schema))
         loss: Any = config.locate(str(cfg.loss._target_), "loss")
         if self.name not in getattr(loss, "tasks", ()):
             choices = ", ".join(losses_of(self.name))
@@ -217,6 +225,10 @@ class TrainingTask(Task, Generic[T]):
         """Judge, write the record, and only then delete the checkpoints."""
         found = self.judge(one)
         told = found.statement
+        if one.method.private and not told.entries:
+            raise PrivacyError(SILENCE)
+        for warning in told.warnings:
+            log.warning("%s", warning)
         write_atomically(one.run.directory / "privacy.md", told.to_markdown())
         write_atomically(one.run.directory / "privacy.html", told.to_html())
         files = found.files | {"statement": "privacy.md", "statement_page": "privacy.html"}
@@ -256,6 +268,14 @@ def _loss_in(path: Path) -> Any:
     if "_target_" in node:
         return config.locate(str(node["_target_"]), "loss")
     return _loss_in(path.with_name(f"{node['defaults'][0]}.yaml"))
+
+
+def note_form(ledger: Ledger, data: Dataset) -> None:
+    """Say what private records decided about the form of the data, and which were left out."""
+    for what in data.taken:
+        ledger.note_condition(what)
+    for what in data.uncovered:
+        ledger.note_uncovered(what)
 
 
 def show_headline(console: Console, record: Record) -> None:

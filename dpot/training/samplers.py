@@ -9,12 +9,14 @@ of drawing, the first B distinct ones: an iid sequence without its repeats is a 
 replacement, so the result is exactly uniform, given that M draws hold B distinct values. While fewer than B
 values have been seen, a draw is new with probability at least 1 - (B-1)/N, hence
 
-    P(fewer than B distinct) ≤ P(Binomial(M, (B-1)/N) > M - B),
+    P(fewer than B distinct) ≤ P(Binomial(M, (B-1)/N + N/2^63) > M - B),
 
 and M is the smallest number that puts this below FAILURE = 2^-64 (M = 112 for B=100, N=60,000). In that
-event a value is repeated; a mechanism whose analysis excludes it is (ε, δ + (1+e^ε)·T·2^-64)-DP after T
-steps. If M is large (a batch that is no small part of the population), all N keys are sorted instead.
-The iid numbers are 63-bit integers modulo N: each value's probability is off by a factor within 1 ± N/2^63.
+event a value is repeated. It has nothing to do with the records, and otherwise the subset is exactly uniform, so that T
+steps cost T·2^-64 of δ (dpot/privacy/failures.py), which is taken off before the noise is calibrated.
+If M is large (a batch that is no small part of the population), all N keys are sorted instead.
+The iid numbers are 63-bit integers modulo N. Those beyond the last whole multiple of N would favour the small values;
+they are left out as repeats are, which happens with probability N/2^63 and is counted with them.
 """
 
 from __future__ import annotations
@@ -59,7 +61,7 @@ def draws_needed(batch: int, population: int) -> int | None:
     if batch > MOST_DRAWS:
         return None
     m = np.arange(batch, MOST_DRAWS + 1)
-    fails = scipy.stats.binom.sf(m - batch, m, (batch - 1) / population)
+    fails = scipy.stats.binom.sf(m - batch, m, min(1.0, (batch - 1) / population + population * 2.0**-63))
     enough = np.flatnonzero(fails < FAILURE)
     return int(m[enough[0]]) if len(enough) else None
 
@@ -76,7 +78,14 @@ class _Distinct:
         self.groups, self.width = len(populations), max(populations)
         needed = [draws_needed(batch, population) for population in populations]
         self.draws = None if None in needed else max(m for m in needed if m is not None)
+        last = [(1 << 63) // population * population - 1 for population in populations]
+        self._last_multiple = torch.tensor(last, device=self.device).unsqueeze(1)
         self._padding = torch.arange(self.width, device=self.device) >= self.populations
+
+    @property
+    def failure(self) -> float:
+        """The probability that a draw is not a uniform sample without replacement."""
+        return self.groups * (FAILURE if self.draws is not None else self.width**2 * 2.0**-127)
 
     def draw(self) -> Tensor:
         """Indices of shape (groups, batch)."""
@@ -91,12 +100,15 @@ class _Distinct:
 
     def first_distinct(self, bits: Tensor) -> Tensor:
         """The first `batch` distinct values of each row of bits modulo its population."""
-        drawn = bits % self.populations + self.starts
-        repeats = (drawn.unsqueeze(2) == drawn.unsqueeze(1)).tril_(-1).any(2)
+        uneven = bits > self._last_multiple
+        drawn = torch.where(uneven, -1, bits % self.populations + self.starts)
+        repeats = (drawn.unsqueeze(2) == drawn.unsqueeze(1)).tril_(-1).any(2) | uneven
         # The i-th distinct value goes to slot i; repeats and what is left over to a last, discarded slot.
         slot = (~repeats).cumsum(1) - 1
         slot = torch.where(repeats, self.batch, slot.clamp_(max=self.batch))
-        chosen = drawn[:, :1].repeat(1, self.batch + 1)  # what a slot holds if there are too few distinct
+        chosen = (
+            drawn[:, :1].maximum(self.starts).repeat(1, self.batch + 1)
+        )  # what a slot holds if there are too few distinct
         return chosen.scatter_(1, slot, drawn)[:, : self.batch]
 
     def _by_sorting(self) -> Tensor:
@@ -143,6 +155,9 @@ class FixedSize(Sampler):
     def draw(self) -> Draw:
         return Draw(self._distinct.draw()[0])
 
+    def facts(self) -> dict[str, Any]:
+        return super().facts() | {"failure": self._distinct.failure}
+
 
 class Poisson(Sampler):
     """Each record is in independently with probability `rate` (add/remove adjacency), padded to a fixed size.
@@ -183,7 +198,8 @@ class Poisson(Sampler):
         return Draw(self._distinct.draw()[0], u < self._survival)
 
     def facts(self) -> dict[str, Any]:
-        return super().facts() | {"batch": self.population * self.rate, "overflow": self.overflow}
+        batch = self.population * self.rate
+        return super().facts() | {"batch": batch, "failure": self._distinct.failure, "overflow": self.overflow}
 
 
 class Stratified(Sampler):
@@ -221,7 +237,8 @@ class Stratified(Sampler):
         return Draw(self._members.index_select(0, inside))
 
     def facts(self) -> dict[str, Any]:
-        return super().facts() | {"per_class": self.per_class, "class_sizes": self.class_sizes}
+        classes = {"per_class": self.per_class, "class_sizes": self.class_sizes}
+        return super().facts() | classes | {"failure": self._distinct.failure}
 
 
 class FullBatch(Sampler):

@@ -60,9 +60,9 @@ def test_a_private_table_has_no_plain_checksum_and_says_what_its_records_decided
     assert data.checksum.startswith("hmac-sha256:")
     assert [note.partition(":")[0] for note in data.taken] == [
         "which classes there are",
-        "which columns hold whole numbers alone",
-        "which records are held out, or left out by a limit",
+        "the columns and their types, whole numbers or not",
     ]
+    assert [note.partition(":")[0] for note in data.uncovered] == ["which records are held out, or left out by a limit"]
     path.write_text("age,label\n31,a\n43,b\n")
     assert load(path).checksum != data.checksum
 
@@ -158,6 +158,16 @@ def test_label_column(tmp_path: Path) -> None:
     assert data.train.y is None
     assert data.classes == 1
     assert data.shape == (2,)
+
+
+def test_categories_that_come_with_a_parquet_file_are_not_taken_to_be_declared(tmp_path: Path) -> None:
+    frame = pd.DataFrame({"age": [1, 2, 3, 4], "work": pd.Series(["a", "b", "a", "astronaut"], dtype="category")})
+    frame.to_parquet(tmp_path / "t.parquet")
+    found = load(tmp_path / "t.parquet", label=None, bounds={"age": [0, 9]}).taken
+    assert [note.partition(":")[0] for note in found][1:] == ["the values of work"]
+    known = {"work": ["a", "b", "astronaut"]}
+    given = load(tmp_path / "t.parquet", label=None, bounds={"age": [0, 9]}, categories=known).taken
+    assert [note.partition(":")[0] for note in given] == ["the columns and their types, whole numbers or not"]
 
 
 def test_bounds_scale_without_looking_at_the_data(tmp_path: Path) -> None:

@@ -83,7 +83,7 @@ def test_perceptron_is_as_good_as_scikit_learns(digits):
 def test_real_data_are_learned_and_shuffled_labels_are_not(digits, protocol):
     x, y = digits
     images = x.view(-1, 1, 8, 8)
-    rows = torch.arange(8_000) % 1000  # many steps per epoch, as with the protocols' 60,000 samples
+    rows = torch.arange(4_000) % 1000  # many steps per epoch, as with the protocols' 60,000 samples
     downstream = Downstream(
         protocol=protocol, kinds=["logreg"], samples=len(rows), passes=2 if protocol == "merf" else 1
     )
@@ -98,7 +98,7 @@ def test_real_data_are_learned_and_shuffled_labels_are_not(digits, protocol):
 def test_cnn_learns(digits):
     x, y = digits
     images = x.view(-1, 1, 8, 8)
-    downstream = Downstream(protocol="gs_wgan", kinds=["cnn"], samples=600, passes=1)
+    downstream = Downstream(protocol="gs_wgan", kinds=["cnn"], samples=400, passes=1)
     assert downstream.evaluate(lambda n: (images[:n], y[:n]), images[1200:], y[1200:], 10, seed=0)["cnn"][0] > 60
 
 

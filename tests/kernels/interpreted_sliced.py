@@ -7,7 +7,7 @@ from dpot.kernels.sliced import sorted_difference
 from dpot.transport import sliced
 
 
-@pytest.mark.parametrize(("n", "q"), [(1, 2.0), (2, 1.0), (16, 1.5), (17, 2.0), (33, 3.0), (100, 2.0)])
+@pytest.mark.parametrize(("n", "q"), [(1, 2.0), (2, 1.0), (16, 1.5), (17, 2.0), (33, 3.0)])
 def test_sorted_difference_agrees_with_its_twin(n, q):
     torch.manual_seed(n)
     x, y = torch.randn(2, 3, n), torch.randn(2, 3, n) * 2

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from dpot.privacy.accountants import ACCOUNTANTS, PAPER_ACCOUNTANTS, accounts, own_delta, own_epsilon
-from dpot.privacy.errors import InvalidParameter
+from dpot.privacy.errors import InvalidParameter, UnsupportedEvent
 from dpot.privacy.events import (
     AdaptiveSequence,
     Adjacency,
@@ -112,9 +112,9 @@ def test_every_refusal_has_its_reason() -> None:
         (PoissonSampled(DiscreteGaussian(1.0, 1, 1, ADD), 0.1), "dp_accounting_pld", "Gaussian or Laplace"),
         (Gaussian(1.0), "paper_dp_swd", "projections"),
         (Gaussian(1.0), "paper_dp_sinkhorn", "Poisson"),
-        (AdaptiveSequence((Gaussian(1.0),), 4.0), "dp_accounting_pld", "fixed in advance"),
-        (AdaptiveSequence((Gaussian(1.0),), 4.0), "dp_accounting_rdp", "fixed in advance"),
-        (AdaptiveSequence((Gaussian(1.0),), 4.0), "autodp", "fixed in advance"),
+        (AdaptiveSequence((Gaussian(1.0),), 4.0, 2.0), "dp_accounting_pld", "fixed in advance"),
+        (AdaptiveSequence((Gaussian(1.0),), 4.0, 2.0), "dp_accounting_rdp", "fixed in advance"),
+        (AdaptiveSequence((Gaussian(1.0),), 4.0, 2.0), "autodp", "fixed in advance"),
         (NonPrivate(), "dpot_rdp", "without noise"),
     ]
     for event, name, word in cases:
@@ -178,13 +178,16 @@ def test_laplace_curve_is_mironovs() -> None:
     assert rdp(Laplace(1e6), [1.01])[0] >= 0
 
 
-def test_adaptive_noise_is_priced_at_one_order() -> None:
-    parts = (Gaussian(2.0), FixedSizeSampled(Gaussian(1.0), 1, 100))
-    fixed, chosen = rdp(Composed(parts)), rdp(AdaptiveSequence(parts, 8.0))
-    at = int(np.flatnonzero(ORDERS == 8.0)[0])
-    assert chosen[at] == pytest.approx(fixed[at], rel=1e-12)
-    assert np.all(chosen[: at + 1] >= fixed[: at + 1] * (1 - 1e-12))
-    assert np.all(np.isinf(chosen[at + 1 :]))
+def test_adaptive_noise_is_worth_the_budget_of_its_filter() -> None:
+    """Not the sum that was reached: where a sequence ends depends on the answers."""
+    parts = (Gaussian(2.0), Gaussian(4.0))
+    reached = 8 / 2 * (1 / 4 + 1 / 16)  # α/2·Σ 1/z² at the order 8
+    chosen = rdp(AdaptiveSequence(parts, 8.0, budget=3.0))
+    assert np.all(chosen[ORDERS <= 8.0] == 3.0)
+    assert np.all(np.isinf(chosen[ORDERS > 8.0]))
+    assert np.all(rdp(AdaptiveSequence(parts, 8.0, budget=reached))[ORDERS <= 8.0] == reached)
+    with pytest.raises(UnsupportedEvent, match="more than the filter"):
+        rdp(AdaptiveSequence(parts, 8.0, budget=1.2))
 
 
 def test_delta_of_epsilon() -> None:

@@ -45,7 +45,7 @@ EVENTS = [
     StratifiedSampled(ProjectionGaussian(784, 10, 1.0, 1.0, LABEL), (10, 9), (5421, 6742)),
     SelfComposed(FixedSizeSampled(Gaussian(2.0), 1, 10), 12_345_678),
     Composed((Gaussian(1.0), SelfComposed(Laplace(3.0), 2), DiscreteGaussian(4.0))),
-    AdaptiveSequence((Gaussian(1.0), Gaussian(2.0)), 8.0),
+    AdaptiveSequence((Gaussian(1.0), Gaussian(2.0)), 8.0, 6.0),
     NonPrivate("labels read as they are"),
     PoissonSampled(Composed((Gaussian(1.0, ADD), Gaussian(3.0, ADD))), 0.5),
 ]
@@ -100,8 +100,8 @@ def test_events_are_frozen(event: Event) -> None:
         lambda: SelfComposed(Gaussian(1.0), 0),
         lambda: SelfComposed("x", 1),
         lambda: Composed(()),
-        lambda: AdaptiveSequence((Gaussian(1.0),), 1.0),
-        lambda: AdaptiveSequence((), 2.0),
+        lambda: AdaptiveSequence((Gaussian(1.0),), 1.0, 3.0),
+        lambda: AdaptiveSequence((), 2.0, 3.0),
         lambda: PoissonSampled(PoissonSampled(Gaussian(1.0, ADD), 0.1), 0.1),
         lambda: FixedSizeSampled(NonPrivate(), 1, 2),
     ],
@@ -117,7 +117,7 @@ def test_bad_input_has_a_name(make: object) -> None:
     [
         lambda: Composed((Gaussian(1.0, ADD), Gaussian(1.0, ONE))),
         lambda: Composed((Gaussian(1.0, LABEL), SelfComposed(Gaussian(1.0, ONE), 2))),
-        lambda: AdaptiveSequence((Gaussian(1.0, ADD), Gaussian(1.0, ONE)), 2.0),
+        lambda: AdaptiveSequence((Gaussian(1.0, ADD), Gaussian(1.0, ONE)), 2.0, 3.0),
         lambda: PoissonSampled(Gaussian(1.0, ONE), 0.1),
         lambda: FixedSizeSampled(Gaussian(1.0, ADD), 1, 10),
         lambda: StratifiedSampled(Gaussian(1.0, ONE), (1,), (10,)),

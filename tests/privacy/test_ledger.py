@@ -1,10 +1,13 @@
 """The ledger: refusals before anything happens, resuming, samplers held to their word."""
 
 import json
+import math
 
 import pytest
 
+from dpot.errors import PrivacyError
 from dpot.privacy.budget import Budget
+from dpot.privacy.calibration import find_sigma
 from dpot.privacy.errors import (
     AdjacencyMismatch,
     BudgetExceeded,
@@ -24,8 +27,11 @@ from dpot.privacy.events import (
     Sampler,
     SelfComposed,
 )
-from dpot.privacy.gaussian import gaussian_epsilon
+from dpot.privacy.failures import Failures
+from dpot.privacy.gaussian import gaussian_delta, gaussian_epsilon, gaussian_noise_multiplier
 from dpot.privacy.ledger import Ledger
+from dpot.privacy.noise import NoiseSource
+from dpot.privacy.statement import Statement
 
 ADD = Adjacency.ADD_REMOVE
 STEP = PoissonSampled(Gaussian(1.1, ADD), 1 / 1200)
@@ -162,3 +168,61 @@ def test_sound_mode_takes_sound_bounds_only() -> None:
     for count in (0, -1, 1.5):
         with pytest.raises(InvalidParameter):
             Ledger(delta=1e-5).charge(STEP, count, source="x", sampler="poisson")  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("epsilon", [None, 4.0])
+def test_what_samplers_may_fail_by_comes_off_delta(epsilon: float | None) -> None:
+    """100 draws of 1e-8 leave 9e-6 of δ = 1e-5; a law 1e-9 off costs 1 + e^ε times as much."""
+    ledger = Ledger(delta=1e-5, epsilon=epsilon)
+    ledger.charge(Gaussian(20.0), count=100, source="mean", sampler="full", failures=Failures(1e-8))
+    assert ledger.epsilon() == pytest.approx(gaussian_epsilon(2.0, 9e-6), rel=1e-9)
+    ledger.charge(Gaussian(20.0), count=10, source="mean", sampler="full", failures=Failures(0.0, 1e-9))
+    found = ledger.epsilon()
+    at = found if epsilon is None else epsilon
+    left = 9e-6 - 1e-8 * (1 + math.exp(at))
+    assert ledger.delta == pytest.approx(left, rel=1e-6)
+    assert gaussian_delta(20 / 110**0.5, found) == pytest.approx(left, rel=1e-5)
+    again = Ledger(delta=1e-5, epsilon=epsilon)
+    again.load_state_dict(json.loads(json.dumps(ledger.state_dict())))
+    assert again.epsilon() == found
+
+
+def test_noise_calibrated_beside_the_failures_lasts_for_all_steps_and_not_for_one_more() -> None:
+    budget, each = Budget(2.0, 1e-5), Failures(1e-10, 1e-11)
+    sigma = find_sigma(Gaussian, 1000, budget.less(each.times(1000)))
+    assert sigma == pytest.approx(
+        math.sqrt(1000) * gaussian_noise_multiplier(2.0, 1e-5 - 1e-7 - 1e-8 * (1 + math.e**2))
+    )
+    ledger = Ledger.of(budget)
+    assert ledger.affordable(Gaussian(sigma), each) == 1000
+    ledger.charge(Gaussian(sigma), count=1000, source="mean", sampler="full", failures=each)
+    with pytest.raises(BudgetExceeded):
+        ledger.charge(Gaussian(sigma), source="mean", sampler="full", failures=each)
+    with pytest.raises(InvalidParameter, match="may fail by"):
+        budget.less(Failures(1e-5))
+    paper = Budget(2.0, 1e-5, mode="paper")
+    assert paper.less(each) is paper
+
+
+def test_notes_of_a_resumed_run_join_those_it_was_stored_with() -> None:
+    stored = Ledger(delta=1e-5)
+    stored.note_uncovered("the classes")
+    resumed = Ledger(delta=1e-5)
+    resumed.note_uncovered("a release that other code made")
+    resumed.note_unsound("a liberty")
+    resumed.load_state_dict(stored.state_dict())
+    assert resumed.uncovered == ["the classes", "a release that other code made"]
+    assert resumed.unsound == ["a liberty"]
+
+
+def test_a_delta_that_would_allow_a_record_to_be_published_is_refused_or_said_first() -> None:
+    with pytest.raises(PrivacyError, match=r"delta=0.001 with 1000 records.*below 1/records"):
+        Ledger(delta=1e-3, epsilon=1.0).guard(1000)
+    Ledger(delta=1e-3, epsilon=1.0).guard(999)
+    for terms, asked in (({"epsilon": 1.0}, True), ({"epsilon": 1.0, "mode": "paper"}, False), ({}, False)):
+        ledger = Ledger(delta=1e-3, **terms)
+        ledger.guard(2817, large_delta=asked)
+        ledger.charge(Gaussian(9.0), source="mean", sampler="full")
+        statement = Statement.of(ledger, NoiseSource().record(), accountants=())
+        for shown in (statement.headline(), statement.to_markdown(), statement.to_html()):
+            assert "WARNING: δ = 0.001 is not below 1/2817" in shown

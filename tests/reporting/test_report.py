@@ -244,3 +244,16 @@ def test_a_run_that_serves_several_sheets_is_one_method_at_equal_epsilon(report)
     for one, other in itertools.combinations(lines, 2):
         alike = [column for column, cell in one.cells.items() if other.cells.get(column) == cell]
         assert len(alike) < 2, (one.source, other.source)  # to all their decimals; one may be a coincidence
+
+
+def test_statements_of_before_the_warnings_are_shown_with_them():
+    """Office-31 at the paper's δ = 1e-3, with up to 2,817 target records."""
+    (path,) = [path for path in store.files() if path.parent.name == "table_1" and path.parent.parent.name == "dp_swd"]
+    warned = {}
+    for record in store.read(path):
+        told = record.statement()
+        if told.budget is not None:
+            warned[record.provenance["data"]["records"]["target"], told.delta] = bool(told.warnings)
+    assert warned
+    assert all(found is (delta * target >= 1) for (target, delta), found in warned.items())
+    assert warned[2817, 1e-3]

@@ -7,10 +7,11 @@ import numpy as np
 import pytest
 
 from dpot.composing import compose_config
-from dpot.errors import DataError, UsageError
+from dpot.errors import DataError, PrivacyError, UsageError
+from dpot.fingerprint import fingerprint
 from dpot.launch import run
 from dpot.privacy.noise import NoiseSource
-from dpot.reporting import store
+from dpot.reporting import sheets, store
 from dpot.tasks import adapt, training
 
 METHODS = {
@@ -61,8 +62,30 @@ def test_every_method_runs_and_its_statement_comes_from_its_ledger(office, tmp_p
         assert 9 < privacy["epsilon"] <= 10
     if method == "dp_swd_paper":
         assert any("no noise" in reason for reason in privacy["reasons"])
+    assert not list(Path(record["files"]["statement"]).parent.glob("features*"))  # beside the guarantee: no records
+    private = Path(record["files"]["picture"]).parent
+    assert (private.name, private.stat().st_mode & 0o777) == ("private", 0o700)
+    assert "no ε covers" in (private / "README.txt").read_text()
+    assert any("private/" in item for item in privacy["not_covered"])
     assert Path(record["files"]["picture"]).read_bytes().startswith(b"\x89PNG\r\n\x1a\n")
     assert not list(tmp_path.rglob("*.dpot"))  # no checkpoint remains
+
+
+def test_a_delta_of_one_over_the_target_is_refused_and_on_request_said_first(office, tmp_path):
+    large = [*METHODS["sketch"], "privacy.delta=0.05", "task.picture=none"]
+    with pytest.raises(PrivacyError, match=r"delta=0\.05 with \d+ records"):
+        run(config(office, tmp_path, *large))
+    allowed = config(office, tmp_path, *large, "large_delta=true")
+    assert fingerprint(allowed) == fingerprint(config(office, tmp_path, *large))  # a permission is no setting
+    privacy = run(allowed).data["privacy"]
+    assert "WARNING: δ = 0.05 is not below 1/" in privacy["headline"]
+
+
+@pytest.mark.parametrize(("kind", "name"), [("table", "1"), ("figure", "3")])
+def test_the_sheets_ask_for_the_large_delta_of_the_paper(kind, name):
+    runs = sheets.load("dp_swd", name, kind).runs(1, False, False, "paper")
+    asked = {"large_delta=true" in run.overrides for run in runs if "privacy.delta=1e-3" in run.overrides}
+    assert asked == {True}
 
 
 def test_a_second_run_reads_the_record_of_the_first(office, tmp_path):

@@ -76,3 +76,10 @@ def test_table_2_sheet_and_published_numbers_fit_together():
     runs = list(sheet.runs(seeds=1))
     for planned in [*(r for r in runs if r.row == "MNIST"), *(r for r in runs if r.group == runs[0].group)][1:]:
         compose_config([*planned.overrides, "profile=paper"])
+
+
+def test_a_private_method_without_a_budget_must_not_end_with_an_empty_ledger(tmp_path, monkeypatch):
+    monkeypatch.setattr("dpot.privacy.ledger.Ledger.charge", lambda self, *event, **terms: None)
+    with pytest.raises(PrivacyError, match="nothing in the ledger"):
+        classify(tmp_path, "loss=wdp_sgd", "privacy=wdp_paper")
+    assert not list(tmp_path.rglob("record.json"))

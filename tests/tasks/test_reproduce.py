@@ -1,13 +1,10 @@
 """task=reproduce: a table from nothing, resumed after a kill, without doing anything twice."""
 
 import json
-import os
 import shlex
-import signal
-import subprocess
-import sys
 import time
 
+import forked
 import pytest
 
 from dpot import config
@@ -37,14 +34,11 @@ def test_a_table_comes_out_without_gpu_and_data(dpot):
 
 def test_killed_and_started_again_it_finishes_without_redoing(dpot, tmp_path):
     rows = "task.rows=[SWD,DP-MERF,DP-SWD-exact]"
-    environment = os.environ | {"DPOT_OUTPUT": str(tmp_path / "outputs"), "OMP_NUM_THREADS": "1"}
-    environment.pop("DPOT_DATA", None)
-    process = subprocess.Popen([sys.executable, "-m", "dpot", *COMMAND, rows], env=environment, start_new_session=True)
+    process = dpot.start(*COMMAND, rows)
     deadline = time.monotonic() + 120
     while not list(tmp_path.rglob("record.json")) and time.monotonic() < deadline:
         time.sleep(0.05)
-    os.killpg(process.pid, signal.SIGKILL)
-    process.wait()
+    forked.kill(process)
     first = {path: path.stat().st_mtime_ns for path in tmp_path.rglob("record.json")}
     assert 1 <= len(first) < 3
     dpot(*COMMAND, rows, check=True)

@@ -2,11 +2,9 @@
 
 import json
 import os
-import signal
-import subprocess
-import sys
 import time
 
+import forked
 import pytest
 import torch
 
@@ -45,15 +43,14 @@ def configs(root):
 
 
 def test_killed_while_training_each_run_goes_on_from_its_checkpoint(tmp_path):
-    command = [sys.executable, "-c", SCRIPT, os.path.dirname(__file__), str(tmp_path)]
-    process = subprocess.Popen(command, start_new_session=True, env=os.environ | {"OMP_NUM_THREADS": "1"})
+    words = ["-c", SCRIPT, os.path.dirname(__file__), str(tmp_path)]
+    process = forked.start(words, tmp_path / "stdout", tmp_path / "stderr")
     deadline = time.monotonic() + 120
     later = "step-*[1-9]*.dpot"  # than the one before the first step
     while len({path.parent for path in tmp_path.rglob(later)}) < 2 and time.monotonic() < deadline:
-        assert process.poll() is None
+        assert process.is_alive()
         time.sleep(0.05)
-    os.killpg(process.pid, signal.SIGKILL)
-    process.wait()
+    forked.kill(process)
     assert not list(tmp_path.rglob("record.json"))
     for answer in Generate(fid=False).run_together(configs(tmp_path)):
         training = answer.data["metrics"]["training"]

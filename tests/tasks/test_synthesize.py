@@ -46,7 +46,11 @@ def test_a_folder_of_images_becomes_a_synthetic_folder(tmp_path: Path, photos: P
     assert Image.open(made[0]).mode == "RGB"
     assert Image.open(files["samples"]).size[0] > 80
     privacy = record["privacy"]
-    assert privacy["rigorous"]
+    assert (privacy["rigorous"], privacy["verdict"]) == (False, "conditional")
+    assert [condition.partition(":")[0] for condition in privacy["conditions"]] == [
+        "which classes there are",
+        "whether there are colours",
+    ]
     assert privacy["epsilon"] <= 10
     assert privacy["releases"] == 4  # one round: lengths, mean, second moments, bins
     assert json.loads(files["statement_data"].read_text())["epsilon"] == privacy["epsilon"]
@@ -97,6 +101,22 @@ def test_a_table_becomes_a_table(tmp_path: Path) -> None:
     assert set(made["income"]) <= {"low", "high"}
     with pytest.raises(UsageError, match=r"dataset\.bounds"):
         synthesize(tmp_path, "dataset=table", f"dataset.path={_numbers(tmp_path)}", "dataset.label=null")
+
+
+def test_with_a_schema_nothing_is_taken_from_the_table(tmp_path: Path) -> None:
+    (tmp_path / "s.yaml").write_text(
+        "label: income\ncolumns:\n  age: {kind: integer, range: [0, 120]}\n"
+        "  income: {kind: category, values: [low, high, none]}\n"
+    )
+    rows = "".join(f"{20 + i % 50},{('low', 'high')[i % 2]}\n" for i in range(300))
+    (tmp_path / "people.csv").write_text(f"age,income\n{rows}")
+    own = ["dataset=table", f"dataset.path={tmp_path / 'people.csv'}", f"dataset.schema={tmp_path / 's.yaml'}"]
+    record = synthesize(tmp_path, *own, "task.utility=false")
+    assert (record["privacy"]["rigorous"], record["privacy"]["verdict"]) == (True, "yes")
+    assert record["config"]["dataset"]["schema"]["columns"]["age"]["range"] == ["0", "120"]
+    made = pd.read_csv(record["files"]["synthetic"])
+    assert list(made.columns) == ["age", "income"]
+    assert set(record["metrics"]["classes"]["noisy_counts"]) == {"low", "high", "none"}
 
 
 def _numbers(tmp_path: Path) -> Path:

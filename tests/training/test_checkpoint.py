@@ -9,12 +9,13 @@ import os
 import random
 import signal
 import stat
-import subprocess
 import sys
 import time
+from multiprocessing.process import BaseProcess
 from pathlib import Path
 from typing import Any
 
+import forked
 import pytest
 import safetensors.torch
 import torch
@@ -114,29 +115,23 @@ def test_the_time_before_a_resume_counts(tmp_path: Path, monkeypatch: pytest.Mon
 
 
 def test_a_killed_process_resumes_bit_for_bit(tmp_path: Path) -> None:
-    def start(directory: Path, result: Path) -> subprocess.Popen[str]:
-        command = [sys.executable, str(PROGRAM), str(directory), str(result)]
-        return subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
+    def start(directory: Path, result: Path) -> BaseProcess:
+        return forked.start([str(PROGRAM), str(directory), str(result)], tmp_path / "stdout", tmp_path / "stderr")
 
     whole, resumed = tmp_path / "whole.safetensors", tmp_path / "resumed.safetensors"
     reference = start(tmp_path / "a", whole)
     victim = start(tmp_path / "b", resumed)
-    assert victim.stdout is not None
-    victim.stdout.readline()  # it is about to train
     deadline = time.monotonic() + 60
     while not [path for path in stored(tmp_path / "b") if int(path.stem.removeprefix("step-")) > 0]:
         assert time.monotonic() < deadline
         time.sleep(0.01)
     time.sleep(random.uniform(0, 0.8))
-    victim.send_signal(signal.SIGKILL)
-    assert victim.wait() == -signal.SIGKILL
+    forked.kill(victim)
+    assert victim.exitcode == -signal.SIGKILL
     assert not resumed.exists()
-    second = start(tmp_path / "b", resumed)
-    assert second.wait(timeout=120) == 0
-    assert reference.wait(timeout=120) == 0
-    for process in (reference, victim, second):
-        assert process.stdout is not None
-        process.stdout.close()
+    for process in (start(tmp_path / "b", resumed), reference):
+        process.join(120)
+        assert process.exitcode == 0
     one, other = safetensors.torch.load_file(whole), safetensors.torch.load_file(resumed)
     charged, resumed_at = other.pop("ledger").tolist()
     assert one.pop("ledger").tolist() == [400, 0]

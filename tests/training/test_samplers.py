@@ -206,3 +206,12 @@ def test_too_few_distinct_values_leave_the_first_one_in_the_free_slots() -> None
     bits = torch.tensor([[3, 53, 4, 4, 3, 103, 5, 3], [1, 1, 1, 1, 1, 1, 1, 1]])
     expected = torch.tensor([[3, 4, 5, 3, 3, 3], [51, 51, 51, 51, 51, 51]])
     assert torch.equal(distinct.first_distinct(bits), expected)
+
+
+def test_numbers_beyond_the_last_multiple_of_the_population_are_left_out() -> None:
+    """2^63 = 3 modulo 5: the last three numbers would make 0, 1 and 2 likelier than 3 and 4."""
+    sampler = FixedSize(5, 2, torch.Generator())
+    last = 2**63 - 1
+    bits = torch.tensor([[last, last - 1, last - 2, last - 3, 1]])
+    assert sampler._distinct.first_distinct(bits).tolist() == [[(last - 3) % 5, 1]]
+    assert (last - 3) % 5 == 4

@@ -132,7 +132,6 @@ if __name__ == "__main__":
     torch.set_num_threads(1)
     directory, result = Path(sys.argv[1]), Path(sys.argv[2])
     toy = Toy(steps=400, slow=0.004, checkpoint=CheckpointPolicy(directory, every_seconds=0))
-    print("ready", flush=True)
     outcome = toy.engine.run()
     history = torch.tensor([[row["step"], row["loss"]] for row in outcome.history], dtype=torch.float64)
     ledger = torch.tensor([toy.ledger.charged, outcome.resumed_at or 0])

@@ -17,6 +17,7 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from dpot.errors import UsageError
+from dpot.methods.gate import Release
 from dpot.methods.work import Loss, Work
 from dpot.models.adaptation import Network
 from dpot.ranges import Count, NonNegative, NonNegativeInt, Positive
@@ -37,6 +38,10 @@ class AdaptationProblem(Work):
     classes: int
     network: Network
     target_labels: Tensor | None = None  # only for a method that says it reads them
+
+    def private_records(self) -> int:
+        """Those of the target."""
+        return len(self.target)
 
     def stage(
         self,
@@ -149,20 +154,26 @@ def supervised(
     optimizer: torch.optim.Optimizer,
     sampler: ShuffledEpochs,
     steps: int,
-    before: Callable[[int], None] | None = None,
+    release: Release | None = None,
     stage: str = "source",
 ) -> Engine:
-    """Plain training of the network on labelled records: the first stage of every method."""
+    """Plain training of the network on labelled records: the first stage of every method.
+
+    release: through which private records pass, without noise; public ones need none.
+    """
 
     backward = weighted_backward(problem.device, 1.0)
 
     def step() -> dict[str, Tensor]:
         drawn = sampler.draw()
-        loss = functional.cross_entropy(problem.network(drawn.rows(records)), drawn.rows(labels))
+        rows = drawn.rows(records), drawn.rows(labels)
+        inputs, targets = rows if release is None else release.bare(rows)
+        loss = functional.cross_entropy(problem.network(inputs), targets)
         backward(loss)
         optimizer.step()
         return {"loss": loss}
 
+    before = None if release is None else release.charge
     return problem.stage(stage, step, steps=steps, optimizer=optimizer, extra=extra, samplers=[sampler], before=before)
 
 

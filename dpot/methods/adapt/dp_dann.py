@@ -25,6 +25,7 @@ from dpot.methods.gate import Release
 from dpot.models.adaptation import Reversal
 from dpot.privacy import calibration
 from dpot.privacy.events import Adjacency, Event, FixedSizeSampled, Gaussian, PoissonSampled
+from dpot.privacy.failures import Failures
 from dpot.ranges import Count, NonNegative, NonNegativeInt, Positive
 from dpot.training.backward import weighted_backward
 from dpot.training.clipped_sum import clipped_sum
@@ -119,6 +120,7 @@ class DPDANN(DANN):
         def one(multiplier: float) -> Event:
             return PoissonSampled(Gaussian(multiplier, Adjacency.ADD_REMOVE), rows / population)
 
-        multiplier = self.noise_multiplier or calibration.find_sigma(one, steps, budget)
         sampler = Poisson(population, rows / population, secret)
+        left = budget.less(Failures.of(sampler.facts()).times(steps))
+        multiplier = self.noise_multiplier or calibration.find_sigma(one, steps, left)
         return sampler, problem.release(one(multiplier), sampler=sampler, steps=steps)

@@ -31,6 +31,7 @@ from dpot.methods.gate import Release
 from dpot.privacy import calibration
 from dpot.privacy.accountants import own_epsilon
 from dpot.privacy.events import Event, FixedSizeSampled, ProjectionGaussian
+from dpot.privacy.failures import Failures
 from dpot.ranges import Count, NonNegative, NonNegativeInt, Positive
 from dpot.training.backward import weighted_backward
 from dpot.training.engine import Engine
@@ -159,7 +160,8 @@ class DPSWDAdaptation(SourceThenAlign):
                 "this loss takes liberties that no proof covers (loss.rows, loss.gradients, loss.batches, "
                 "loss.accounted_*): use loss=dp_swd, or privacy.mode=paper to do what the paper did"
             )
-        sigma = calibration.find_sigma(lambda s: event(s, dimension), releases, budget)
+        left = budget.less(Failures.of(private.facts()).times(releases))
+        sigma = calibration.find_sigma(lambda s: event(s, dimension), releases, left)
         for reason in filter(None, reasons):
             problem.ledger.note_unsound(reason)
         if dimension != width or releases != steps:

@@ -46,4 +46,4 @@ class TargetTrained(AdaptationMethod):
         optimizer = adam([problem.network], self.learning_rate)
         event = NonPrivate("trained on the target's records and labels")
         release = problem.release(event, sampler=sampler, steps=steps)
-        return [("source", lambda: supervised(problem, target, labels, {}, optimizer, sampler, steps, release.charge))]
+        return [("source", lambda: supervised(problem, target, labels, {}, optimizer, sampler, steps, release))]

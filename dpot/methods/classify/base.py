@@ -62,6 +62,10 @@ class Classification(Gate):
     name: str = "training"
     log: EpochLog = field(default_factory=EpochLog)
 
+    def private_records(self) -> int:
+        """Those that the ledger guards."""
+        return len(self.images)
+
     @property
     def device(self) -> torch.device:
         """Where everything lives."""

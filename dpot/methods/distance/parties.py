@@ -93,6 +93,7 @@ class Party:
     def open_gate(self, budget: Budget, noise: NoiseSource) -> Gate:
         """Begin to account for releases about this party's records."""
         self.gate = Gate(ledger=Ledger.of(budget), noise=noise)
+        self.gate.ledger.guard(self.size)
         return self.gate
 
     def release_bare(self, budget: Budget, what: str) -> Release:

@@ -32,6 +32,10 @@ class Problem(Work):
     batch_statistics: bool = False  # how BatchNorm normalises when samples are drawn (see synthesize)
     average: EMA | None = None
 
+    def private_records(self) -> int:
+        """Those that the ledger guards."""
+        return len(self.images)
+
     def engine(
         self,
         step: Callable[[], Mapping[str, Tensor]],

@@ -26,6 +26,7 @@ from dpot.models.cgan_mlp import layers
 from dpot.privacy import calibration
 from dpot.privacy.accountants import own_epsilon
 from dpot.privacy.events import Adjacency, Event, Gaussian, PoissonSampled
+from dpot.privacy.failures import Failures
 from dpot.ranges import Count, Positive
 from dpot.training.clipped_sum import clipped_sum
 from dpot.training.engine import Engine
@@ -121,10 +122,11 @@ class DPCGAN(Method):
             return PoissonSampled(Gaussian(multiplier, Adjacency.ADD_REMOVE), rate)
 
         if self.clipping == "global":
+            sampler: Sampler = Poisson(records, rate, secret)
             multiplier = self.noise_multiplier or 0.0
             if not multiplier or steps < self.steps:  # a noise that was given belongs to all the steps
-                multiplier = calibration.find_sigma(event, steps, budget)
-            sampler: Sampler = Poisson(records, rate, secret)
+                left = budget.less(Failures.of(sampler.facts()).times(steps))
+                multiplier = calibration.find_sigma(event, steps, left)
             return sampler, problem.release(event(multiplier), sampler=sampler, steps=steps), self.clip
         if budget.mode == "sound" or self.noise_multiplier is None:
             raise UsageError("loss.clipping=coded is the authors' code: it needs privacy.mode=paper and its noise")

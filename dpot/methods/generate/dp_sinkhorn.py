@@ -26,6 +26,7 @@ from dpot.methods.gate import Release
 from dpot.methods.generate.base import Method, Problem
 from dpot.privacy import calibration
 from dpot.privacy.events import Adjacency, Event, Gaussian, NonPrivate, PoissonSampled
+from dpot.privacy.failures import Failures
 from dpot.ranges import Count, Fraction, NonNegative, Positive
 from dpot.training.backward import weighted_backward
 from dpot.training.ema import EMA
@@ -213,8 +214,9 @@ class DPSinkhorn(Sinkhorn):
         def event(multiplier: float) -> Event:
             return PoissonSampled(Gaussian(multiplier, Adjacency.ADD_REMOVE), rate)
 
+        sampler = Poisson(len(problem.images), rate, problem.noise.generator)
         multiplier = self.noise_multiplier
         if multiplier is None or steps < self.steps:  # a noise that was given belongs to all the steps
-            multiplier = calibration.find_sigma(event, steps, problem.budget)
-        sampler = Poisson(len(problem.images), rate, problem.noise.generator)
+            left = problem.budget.less(Failures.of(sampler.facts()).times(steps))
+            multiplier = calibration.find_sigma(event, steps, left)
         return sampler, problem.release(event(multiplier), sampler=sampler, steps=steps)

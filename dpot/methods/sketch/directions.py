@@ -28,6 +28,7 @@ FAMILIES_LOW_NOISE = ((1.5, 4.0, 0.25), (1.0, 3.0, 0.25), (0.7, 2.0, 0.25), (1.5
 PLANE_FAMILY = (1.0, 3.0)
 MARGIN = 4.0
 PUBLIC = ("public", "uniform", "smoothed", "localised", "gabor")
+KINDS = ("mixed", *PUBLIC, "principal")  # anything else is the name of a file
 MOST_FUNCTIONS = 200  # dimension of the public subspace the moments are released in
 MOST_PRINCIPAL = 100
 LEAST_DEVIATION = 0.005
@@ -125,7 +126,7 @@ def draw_directions(
         public = uniform_directions(layout.lines, math.prod(shape), random, device)
     elif kind == "principal":
         public = public[:0]
-    elif kind not in ("mixed", *PUBLIC):
+    elif kind not in KINDS:
         public = _from_file(kind, math.prod(shape), layout.lines).to(device)
     left = max(0, layout.lines - len(public))
     found, variances = moments.principal()
@@ -165,8 +166,9 @@ def _from_file(path: str, size: int, lines: int) -> Tensor:
     try:
         rows = torch.from_numpy(np.load(path, allow_pickle=False)).float()
     except (OSError, ValueError, TypeError) as error:
-        names = ", ".join(("mixed", *PUBLIC, "principal"))
-        raise UsageError(f"loss.directions={path}: choose from {names}, or name a .npy file ({error})") from None
+        raise UsageError(
+            f"loss.directions={path}: choose from {', '.join(KINDS)}, or name a .npy file ({error})"
+        ) from None
     if rows.dim() != 2 or rows.shape[1] != size or len(rows) < lines:
         raise UsageError(
             f"loss.directions={path}: it holds {tuple(rows.shape)}, not {lines} or more directions of {size} numbers"

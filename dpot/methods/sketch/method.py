@@ -18,6 +18,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import replace
+from pathlib import Path
 from typing import Annotated
 
 import torch
@@ -26,8 +27,8 @@ from torch import Tensor
 from dpot.errors import UsageError
 from dpot.methods.generate.base import Method, Problem
 from dpot.methods.sketch import rules
-from dpot.methods.sketch.directions import draw_directions, is_table
-from dpot.methods.sketch.features import LearnedMap, LinearMap
+from dpot.methods.sketch.directions import KINDS, draw_directions, is_table
+from dpot.methods.sketch.features import Layout, LearnedMap, LinearMap
 from dpot.methods.sketch.file import CERTAIN, Release, Round, load_map
 from dpot.methods.sketch.fit import (
     CUMULATED,
@@ -100,6 +101,11 @@ class Sketch(Method):
         plan = self.plan(problem, 1 / multiplier)
         _refuse_few(problem, plan.count_deviation(1 / multiplier))
         sketcher = Sketcher(_stream(problem), problem.generator.shape, problem.classes, plan, multiplier, problem)
+        sketcher.check(self._layouts(problem, plan))
+        if self.directions not in KINDS:
+            problem.ledger.note_uncovered(
+                f"the directions in {Path(self.directions).name}: they must not have been made from these records"
+            )
         first = self._first_round(problem, sketcher, plan)
         counts = class_counts(first.noisy, first.layout, len(problem.images))
         rounds = [first, *self._texture_round(problem, sketcher, plan)]
@@ -179,6 +185,16 @@ class Sketch(Method):
         noisy = kept.pop("noisy")
         facts = {"grid": sketcher.grid}
         return Round("linear", load_map("linear", kept, facts), plan.layout, noisy, facts)
+
+    def _layouts(self, problem: Problem, plan: Plan) -> list[tuple[float, Layout]]:
+        """Everything that will be counted in bins, with its share of the budget."""
+        found = [(plan.first_share, plan.layout)]
+        if plan.learned_rounds:
+            found.append((plan.second_share / plan.learned_rounds, plan.second_layout))
+        if plan.texture_share:
+            places = places_of(problem.generator.shape)
+            found.append((plan.texture_share, Pooled(self.textures, TEXTURE_KNOTS, places=places)))
+        return found
 
     def _texture_round(self, problem: Problem, sketcher: Sketcher, plan: Plan) -> list[Round]:
         if not plan.texture_share:

@@ -20,7 +20,7 @@ depend on the order, so several processes may count a part each (`Together`).
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from typing import Protocol
 
 import torch
@@ -30,6 +30,8 @@ from dpot.methods.gate import Gate, Release
 from dpot.methods.sketch.directions import Moments, public_basis
 from dpot.methods.sketch.features import UNIT, WEIGHT_GRID, Layout, RecordMap, whole_records
 from dpot.methods.sketch.rules import Plan
+from dpot.privacy.counts import check_drawable, count_deviation
+from dpot.privacy.discrete import LARGEST_DEVIATION
 from dpot.privacy.events import CountGaussian
 from dpot.transport.directions import ImageShape
 from dpot.transport.soft_bins import count_lines
@@ -37,7 +39,7 @@ from dpot.transport.soft_bins import count_lines
 Stream = Callable[
     [], Iterator[tuple[Tensor, Tensor]]
 ]  # parts of (records (n, d) in [0, 1], labels (n,)), each time anew
-COEFFICIENT_GRID = 64  # coefficients of the subspace are cut to multiples of 1/64
+COEFFICIENT_GRID = 64  # coefficients of the subspace are cut to multiples of 1/64, or more coarsely (coefficient_grid)
 NORM_KNOTS = 64
 CLIPPED_SHARE = 1 / 3  # of the records are longer than the clipping bound
 MEAN_SHARE = 0.2  # of the moments' budget goes to the mean
@@ -100,6 +102,24 @@ class Sketcher:
         """A release of this share of the budget."""
         return self.gate.release(CountGaussian(self.noise_multiplier / math.sqrt(share)), source=f"{SOURCE}: {what}")
 
+    def check(self, layouts: Sequence[tuple[float, Layout]]) -> None:
+        """Refuse, before the first charge, what no exact noise could be drawn for; `layouts` with their shares.
+
+        The clipping bound is not known yet: the largest that `norms` can give stands for all.
+        """
+        longest, moments = self._bound(NORM_KNOTS), self.plan.moment_share
+        grid = coefficient_grid(longest, self.noise_multiplier / math.sqrt(moments * (1 - MEAN_SHARE)))
+        for share, sensitivity in [
+            (self.plan.norm_share, UNIT * math.sqrt(2)),
+            (moments * MEAN_SHARE, 2.0 * math.floor(longest * grid)),
+            (moments * (1 - MEAN_SHARE), _square_sensitivity(longest, grid)),
+            *((share, layout.sensitivity) for share, layout in layouts),
+        ]:
+            check_drawable(count_deviation(sensitivity, self.noise_multiplier / math.sqrt(share)), SOURCE)
+
+    def _bound(self, knot: int) -> float:
+        return (knot + 1) / (NORM_KNOTS - 1) * math.sqrt(math.prod(self.shape))
+
     def norms(self, release: Release) -> float:
         """The clipping bound R: the length that two records in three do not exceed, from the noisy histogram."""
         device, reach = self._device(), math.sqrt(math.prod(self.shape))
@@ -111,21 +131,22 @@ class Sketcher:
         noisy = self._released(release, counts, UNIT * math.sqrt(2)).double().view(-1).clamp(min=0)
         below = noisy.cumsum(0) / noisy.sum().clamp(min=1)
         knot = int((below < 1 - CLIPPED_SHARE).sum())
-        return (knot + 1) / (NORM_KNOTS - 1) * reach
+        return self._bound(knot)
 
     def moments(self, bound: float, for_mean: Release, for_square: Release) -> tuple[Tensor, Tensor, Tensor]:
         """Noisy sums (number of records, Σc, Σccᵀ) of the coefficients, clipped to length `bound`.
 
-        The number of records is public under replacement.
+        In units of 1/coefficient_grid and of its square. The number of records is public under replacement.
         """
         device = self._device()
         size = len(self._basis())
         total = torch.zeros(size, dtype=torch.int64, device=device)
         square = torch.zeros(size, size, dtype=torch.int64, device=device)
         records_seen = torch.zeros(1, dtype=torch.int64, device=device)
-        limit = math.floor(bound * COEFFICIENT_GRID)
+        grid = coefficient_grid(bound, for_square.noise_multiplier)
+        limit = math.floor(bound * grid)
         for records, _ in self.stream():
-            cut = self._coefficients(records)
+            cut = self._coefficients(records, grid)
             lengths = cut.square().sum(1, keepdim=True).sqrt().clamp(min=1)
             cut = (cut * (limit * (1 - 1e-12) / lengths).clamp(max=1)).trunc()
             total += cut.sum(0).long()
@@ -133,7 +154,7 @@ class Sketcher:
             records_seen += len(records)
         total = self._released(for_mean, total, 2 * limit)
         above = torch.triu(torch.ones_like(square, dtype=torch.bool), 1)
-        sensitivity = math.sqrt(2) * limit**2
+        sensitivity = _square_sensitivity(bound, grid)
         square = self.together.add_up(square)
         parts = for_square(
             {"diagonal": square.diagonal().clone(), "above": square[above]},
@@ -156,11 +177,11 @@ class Sketcher:
     def _released(self, release: Release, counts: Tensor, sensitivity: float) -> Tensor:
         return self.together.agree(release(self.together.add_up(counts), sensitivity))
 
-    def _coefficients(self, records: Tensor) -> Tensor:
-        """Coefficients in the public subspace as whole numbers of 1/64, exactly the same on every device."""
+    def _coefficients(self, records: Tensor, grid: int = COEFFICIENT_GRID) -> Tensor:
+        """Coefficients in the public subspace as whole numbers of 1/grid, exactly the same on every device."""
         whole = whole_records(records, self.grid)
         weights = (self._basis().double() * WEIGHT_GRID).round().to(records.device)
-        return ((whole @ weights.T) * (COEFFICIENT_GRID / (WEIGHT_GRID * self.grid))).trunc()
+        return ((whole @ weights.T) * (grid / (WEIGHT_GRID * self.grid))).trunc()
 
     def _basis(self) -> Tensor:
         return public_basis(self.shape)
@@ -169,14 +190,32 @@ class Sketcher:
         return self.gate.noise.device
 
 
+def coefficient_grid(bound: float, noise_multiplier: float) -> int:
+    """In how many parts a unit of length is cut: 64, or the largest power of 2 for which exact noise can be drawn.
+
+    The noise on the second moments grows with the square of R in these parts (64×64 colours at ε = 1 are too long for
+    64). What is known here has been released, or is public. 1, if none is small enough: `check` refuses it.
+    """
+    grid = COEFFICIENT_GRID
+    while grid > 1 and count_deviation(_square_sensitivity(bound, grid), noise_multiplier) > LARGEST_DEVIATION:
+        grid //= 2
+    return grid
+
+
+def _square_sensitivity(bound: float, grid: int) -> float:
+    """√2·R² in units of 1/grid²: how far one record moves Σccᵀ in Frobenius norm."""
+    return math.sqrt(2) * math.floor(bound * grid) ** 2
+
+
 def read_moments(
     released: tuple[Tensor, Tensor, Tensor], shape: ImageShape, bound: float, noise_multiplier: float
 ) -> Moments:
     """Mean and covariance from the noisy sums; `noise_multiplier` is that of the second moments."""
     seen, total, square = released
     count = max(1, int(seen))
-    mean = total.double() / (count * COEFFICIENT_GRID)
-    second = square.double() / (count * COEFFICIENT_GRID**2)
+    grid = coefficient_grid(bound, noise_multiplier)
+    mean = total.double() / (count * grid)
+    second = square.double() / (count * grid**2)
     noise = bound**2 * noise_multiplier / count
     covariance = second - torch.outer(mean, mean)
     basis = public_basis(shape).to(total.device)

@@ -8,7 +8,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from dpot.errors import UsageError
+from dpot.errors import PrivacyError, UsageError
 from dpot.methods.adapt import dp_swd as dp_swd_adaptation
 from dpot.methods.adapt.base import AdaptationProblem
 from dpot.methods.adapt.dann import DANN
@@ -17,7 +17,7 @@ from dpot.methods.adapt.dp_swd import DPSWDAdaptation
 from dpot.methods.adapt.sketch import Sketch, SketchAlignment
 from dpot.methods.adapt.source_only import SourceOnly, TargetTrained
 from dpot.methods.adapt.swd import SWDAdaptation
-from dpot.methods.gate import Gate
+from dpot.methods.gate import Gate, Release
 from dpot.models.adaptation import digit_network, feature_network
 from dpot.privacy.budget import Budget
 from dpot.privacy.events import Adjacency, FixedSizeSampled, Gaussian, PoissonSampled, ProjectionGaussian
@@ -177,6 +177,28 @@ def test_the_floor_touches_no_private_record():
 def test_the_ceiling_needs_the_labels():
     with pytest.raises(UsageError, match="no labels"):
         fit(TargetTrained(batch=8, epochs=2), problem(Budget(None)))
+
+
+def test_the_ceiling_hands_its_rows_to_the_gate(monkeypatch):
+    task = problem(Budget(None))
+    task.target_labels = torch.arange(30) % 3
+    passed = []
+    monkeypatch.setattr(Release, "bare", lambda self, rows: passed.append(rows) or rows)
+    fit(TargetTrained(batch=8, epochs=2), task)
+    assert task.ledger.releases == len(passed) == 10
+    assert all((rows[:, None] == task.target).all(2).any(1).all() for rows, _ in passed)
+
+
+def test_a_delta_above_one_over_the_targets_records_is_refused_before_anything_runs():
+    with pytest.raises(PrivacyError, match="30 records"):
+        problem(Budget(delta=0.04))
+
+
+def test_what_samplers_may_fail_by_is_set_aside_before_the_noise_is_calibrated():
+    task = problem()
+    outcomes, statement = fit(DPSWDAdaptation(**SMALL), task)
+    assert statement.set_aside == pytest.approx(outcomes["alignment"].steps * 2.0**-64, rel=0.01)
+    assert any("set aside" in reason for reason in statement.reasons)
 
 
 # DP-DANN

@@ -6,6 +6,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
 from torch import Tensor
@@ -142,6 +143,18 @@ def test_too_few_records_are_refused_before_anything_is_spent() -> None:
     with pytest.raises(UsageError, match="50 records in 10 classes"):
         Sketch().fit(task)
     assert task.ledger.releases == 0
+
+
+@pytest.mark.parametrize("kind", ["public", "own.npy"])
+def test_directions_from_a_file_are_disclosed(tmp_path: Path, kind: str) -> None:
+    """Nobody here knows what they were made from."""
+    x, y, _, _ = digits(2)
+    np.save(tmp_path / "own.npy", np.random.default_rng(0).standard_normal((48, 64)))
+    task = problem(x, y, steps=2)
+    Sketch(rounds=1, lines=48, directions=kind if kind == "public" else str(tmp_path / kind)).fit(task)
+    noted = [note for note in task.ledger.uncovered if "own.npy" in note]
+    assert len(noted) == (kind == "own.npy")
+    assert not any(str(tmp_path) in note for note in noted)
 
 
 def test_shares_that_leave_nothing_for_the_first_round_are_refused() -> None:

@@ -18,10 +18,21 @@ from torch import Tensor
 from dpot.methods.gate import Gate, Release
 from dpot.methods.sketch.directions import draw_directions
 from dpot.methods.sketch.features import UNIT, Layout, LearnedMap, LinearMap, RecordMap
-from dpot.methods.sketch.release import Alone, Distributed, Sketcher, Stream, Together, class_counts, read_moments
+from dpot.methods.sketch.release import (
+    Alone,
+    Distributed,
+    Sketcher,
+    Stream,
+    Together,
+    class_counts,
+    coefficient_grid,
+    read_moments,
+)
 from dpot.methods.sketch.rules import plan
 from dpot.methods.tape import Passed, Tape
 from dpot.models.feature_network import FeatureNetwork
+from dpot.privacy.errors import InvalidParameter
+from dpot.privacy.events import CountGaussian
 from dpot.privacy.ledger import Ledger
 from dpot.privacy.noise import NoiseSource
 
@@ -219,3 +230,40 @@ def test_charges_of_all_shares_are_one_release() -> None:
         release(torch.zeros(1, dtype=torch.int64), 1.0)
     entries = own.gate.ledger.entries
     assert [entry.event.noise_multiplier for entry in entries] == multipliers  # type: ignore[attr-defined]
+
+
+def test_long_records_are_cut_more_coarsely_where_the_noise_could_not_be_drawn() -> None:
+    """White images of 64×64 in colour at ε = 1, which were refused after a part of the budget had been spent."""
+    shape, z = (3, 64, 64), 3.73
+    x = torch.ones(40, math.prod(shape))
+    gate = Gate(ledger=Ledger(1e-5), noise=NoiseSource(1))
+    own = Sketcher(stream_of(x, torch.zeros(40, dtype=torch.int64)), shape, 1, plan(40, 1, 1 / z, True), z, gate)
+    own.check([(0.5, LAYOUT)])
+    bound = own._bound(64)
+    for_mean, for_square = own.open(0.03, "mean"), own.open(0.12, "second moments")
+    grid = coefficient_grid(bound, for_square.noise_multiplier)
+    assert 1 < grid < 64
+    seen, total, square = own.moments(bound, for_mean, for_square)
+    # in units of 1/grid: the sum of 40 records of length √d, and the noise that R asks for
+    noise = 2 * bound * for_mean.noise_multiplier
+    length = float(total.double().norm()) / grid
+    assert length**2 == pytest.approx(40**2 * math.prod(shape) + len(total) * noise**2, rel=0.3)
+    above = square.double()[torch.triu(torch.ones_like(square, dtype=torch.bool), 1)] / grid**2
+    assert float(above.std()) == pytest.approx(bound**2 * for_square.noise_multiplier, rel=0.05)
+    mean = read_moments((seen, total, square), shape, bound, for_square.noise_multiplier).mean
+    assert float(mean.norm()) == pytest.approx(length / 40, rel=1e-4)
+
+
+def test_grey_images_of_28_pixels_are_cut_as_before() -> None:
+    assert coefficient_grid(65 / 63 * 28, 3.73 / math.sqrt(0.12)) == 64  # ε = 1, and even for the longest there may be
+
+
+def test_noise_that_cannot_be_drawn_is_refused_before_anything_is_charged() -> None:
+    own = sketcher(stream_of(*records(20)))
+    own.noise_multiplier = 1e6
+    with pytest.raises(InvalidParameter, match=r"raise privacy\.epsilon"):
+        own.check([(0.5, Layout(4000, 24))])
+    release = own.gate.release(CountGaussian(1e6))
+    with pytest.raises(InvalidParameter, match="exact noise"):
+        release(torch.zeros(3, dtype=torch.int64), 1000.0)
+    assert own.gate.ledger.entries == []
