@@ -29,13 +29,16 @@ from sklearn.base import BaseEstimator
 from torch import Tensor
 
 from dpot.data.coding import Categories, Coding, ImageCoding, Number, Ranges, TableCoding, load_coding, taken_from
+from dpot.data.dtypes import Facts, given_back, plain_ranges, plainly
 from dpot.data.schema import Schema
 from dpot.errors import DataError, PrivacyError, UsageError
 from dpot.methods.generate.base import Problem
 from dpot.methods.sketch.directions import is_table
 from dpot.methods.sketch.file import Release
 from dpot.methods.sketch.method import Sketch
+from dpot.methods.sketch.table_file import TableRelease
 from dpot.models.generator import Generator
+from dpot.models.product_mixture import ProductMixture
 from dpot.models.sketch_dcgan import SketchDCGAN
 from dpot.models.table_generator import TableGenerator
 from dpot.precision import suited_convolutions
@@ -43,6 +46,7 @@ from dpot.privacy.budget import Budget
 from dpot.privacy.ledger import Ledger
 from dpot.privacy.noise import NoiseSource
 from dpot.privacy.statement import Statement
+from dpot.tables import released_by, suited
 from dpot.training.progress import Progress
 
 log = logging.getLogger("dpot")
@@ -93,9 +97,11 @@ class Synthesizer(BaseEstimator):
         X: images N×H×W, N×C×H×W or N×H×W×C (uint8, or floats in [0, 1]), a DataFrame, or an array N×columns.
         y: N labels of any kind; None: no labels.
         """
+        self._types: Facts = []
         if self.schema is not None:
             return self._fit_declared(Schema.of(self.schema), X, y)
-        values, coding, conditions = _recognised(X, self.ranges, self.categories)
+        X, self._types, ranges, categories = _typed(X, self.ranges, self.categories)
+        values, coding, conditions = _recognised(X, ranges, categories)
         names: list[Any] = []
         numbers = torch.zeros(len(values), dtype=torch.int64)
         if y is not None:
@@ -149,12 +155,15 @@ class Synthesizer(BaseEstimator):
         for condition in conditions:
             task.ledger.note_condition(condition)
         method = sketch or Sketch(rounds=self.rounds)
-        self.outcome_ = method.fit(task)
-        assert method.release is not None
-        statement = task.statement()
+        by_rule = sketch is None or vars(sketch) == vars(Sketch())
+        tabular = suited(coding, len(records), task.classes, budget) if by_rule and generator is None else None
+        self.outcome_ = (tabular or method).fit(task)
+        found = released_by(tabular, task) if tabular else method.release
+        assert found is not None
         extra = {"coding": coding.to_dict(), "class_names": list(classes)}
-        release = replace(method.release, extra=extra, statement=statement.to_dict())
-        return self._take(release, task.generator)
+        if getattr(self, "_types", None):
+            extra["types"] = self._types
+        return self._take(replace(found, extra=extra, statement=task.statement().to_dict()), task.generator)
 
     def sample(self, n: int, seed: int | None = None) -> tuple[Any, Any]:
         """n synthetic records in the form that fit was given, and their labels (None if there were none).
@@ -164,7 +173,8 @@ class Synthesizer(BaseEstimator):
         if n < 1:
             raise UsageError(f"n={n}: at least 1 record")
         records, numbers = self.draw(n, seed)
-        return self.coding_.decode(records), self.named(numbers)
+        values, types = self.coding_.decode(records), self.release_.extra.get("types")
+        return given_back(values, types) if types else values, self.named(numbers)
 
     def named(self, numbers: Tensor) -> np.ndarray | None:
         """Class numbers as the labels that fit was given."""
@@ -178,6 +188,8 @@ class Synthesizer(BaseEstimator):
         if seed is not None:
             self._random.manual_seed(seed)
         shares = self.release_.shares.to(self._random.device)
+        if isinstance(model, ProductMixture):
+            return model.draw(n, shares, self._random)
         labels = torch.multinomial(shares, n, replacement=True, generator=self._random)
         parts = [model(model.code(len(p), self._random, p.device), p) for p in labels.split(CHUNK)]
         return torch.cat(parts), labels
@@ -258,7 +270,7 @@ class Synthesizer(BaseEstimator):
             **more,
         )
 
-    def _take(self, release: Release, model: Generator) -> Synthesizer:
+    def _take(self, release: Release | TableRelease, model: Generator) -> Synthesizer:
         self.release_, self.generator_ = release, model
         self._random = torch.Generator(_device(self.device)).manual_seed(self.seed)
         self.statement_ = Statement.from_dict(release.statement)
@@ -298,6 +310,19 @@ def _recognised(X: Any, ranges: Ranges, categories: Categories) -> tuple[Any, Co
     frame, array = _as_frame(X)
     coding = replace(TableCoding.of(frame, ranges, categories), array=array)
     return frame, coding, list(taken_from(frame, categories))
+
+
+def _typed(X: Any, ranges: Ranges, categories: Categories) -> tuple[Any, Facts, Ranges, Categories]:
+    """A DataFrame with plain names and types, and what its own were; anything else as it is."""
+    import pandas as pd
+
+    if not isinstance(X, pd.DataFrame):
+        return X, [], ranges, categories
+    frame, types = plainly(X)
+    for fact in types:
+        if fact["dtype"] == "category":
+            fact["values"] = frame[fact["name"]].cat.categories.tolist()
+    return frame, types, plain_ranges(ranges, X), categories and {str(k): v for k, v in categories.items()}
 
 
 def _as_frame(X: Any) -> tuple[Any, bool]:
@@ -348,7 +373,7 @@ def _plain_coding(shape: tuple[int, int, int]) -> Coding:
     return ImageCoding("NCHW", shape, "float32")
 
 
-def _remarks(release: Release, classes: Sequence[Any]) -> list[str]:
+def _remarks(release: Release | TableRelease, classes: Sequence[Any]) -> list[str]:
     """What the user should know about the classes."""
     few = [str(classes[index]) if classes else str(index) for index in release.uncertain]
     if not few:

@@ -20,9 +20,9 @@ DRAWS = 3  # random numbers per column: the bin, the cell inside the bin, the pl
 class Column:
     """A column of a table, as it stands in encoded records, and its finest cells.
 
-    A number in [0, 1] at place `at` has `cells` cells: whole numbers one each (`whole`), others of equal width. A gap
-    of a number is marked at the place `gap` and is one more cell. A category is one of `size` 0/1 places from `at` on,
-    and every value is a cell.
+    A number in [0, 1] at place `at` has `cells` cells: whole numbers one each (`whole`); others one for each end of the
+    range, where values that were cut to it pile up, and between them cells of equal width. A gap of a number is marked
+    at the place `gap` and is one more cell. A category is one of `size` 0/1 places from `at` on, a cell for each.
     """
 
     at: int
@@ -46,8 +46,11 @@ class Column:
         if not self.is_number:
             return records[:, self.at : self.at + self.size].argmax(1)
         value = torch.nan_to_num(records[:, self.at].double(), nan=0.0).clamp(0, 1)
-        found = (value * (self.cells - 1)).round() if self.whole else (value * self.cells).floor()
-        found = found.long().clamp(0, self.cells - 1)
+        if self.whole:
+            found = (value * (self.cells - 1)).round().long()
+        else:
+            between = (value * (self.cells - 2)).floor().long().clamp(max=self.cells - 3) + 1
+            found = torch.where(value == 0, 0, torch.where(value == 1, self.cells - 1, between))
         return found if self.gap is None else torch.where(records[:, self.gap] > 0.5, self.cells, found)
 
     def write(self, records: Tensor, cells: Tensor, inside: Tensor) -> None:
@@ -56,7 +59,11 @@ class Column:
             records.scatter_(1, (self.at + cells)[:, None], 1.0)
             return
         missing = cells == self.cells
-        value = cells / max(1, self.cells - 1) if self.whole else (cells + inside) / self.cells
+        if self.whole:
+            value = cells / max(1, self.cells - 1)
+        else:  # never exactly an end, unless it is the end's own cell
+            between = (cells - 1 + inside.clamp(1e-3, 1 - 1e-3)) / (self.cells - 2)
+            value = torch.where(cells == 0, 0.0, torch.where(cells == self.cells - 1, 1.0, between))
         records[:, self.at] = torch.where(missing, 0.0, value.to(records.dtype))
         if self.gap is not None:
             records[:, self.gap] = missing.to(records.dtype)

@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from itertools import pairwise
 
 import torch
@@ -30,7 +30,7 @@ from dpot.training.engine import Outcome
 from dpot.training.schedules import Cosine
 
 ROUNDING = 1 + 1e-9  # shares are split in double precision
-HISTOGRAM_SHARE = 0.2
+HISTOGRAM_SHARE = 0.3
 COUNT_PER_BIN = 3  # an average cell of a pair's block, in noise deviations: decides the number of bins
 MOST_BINS, LEAST_BINS, ALL_BINS = 20, 4, 800  # of a column; of all columns together
 LEAST_SIGNAL = COUNT_PER_BIN * LEAST_BINS  # below this the lines of the sliced sketch say more
@@ -67,19 +67,6 @@ class Marginals:
         return [slice(*pair) for pair in pairwise(ends)]
 
 
-@dataclass
-class TableRelease:
-    """What the synthesizer needs to know of it."""
-
-    shape: tuple[int, int, int]
-    classes: int
-    records: int
-    counts: Tensor
-    deviation: float
-    marginals: Marginals
-    uncertain: list[int] = field(default_factory=list)
-
-
 class MarginalSketch(Method):
     """Release and fit, for a table whose encoded records have these columns (dpot/models/product_mixture.py).
 
@@ -102,10 +89,15 @@ class MarginalSketch(Method):
         self.columns, self.share, self.most, self.steps = list(columns), share, most, steps
         self.components, self.learning_rate, self.neighbours = components, learning_rate, neighbours
         self.released: Marginals | None = None
+        self.sizes = torch.zeros(0)  # of the classes, as released
 
     def fit(self, problem: Problem) -> Outcome:
-        """Release, then fit."""
+        """Release, then fit; problem.generator becomes the mixture."""
         self.released = self.release_marginals(problem)
+        problem.ledger.note_uncovered(
+            "the rules that set the marginal sketch's parameters were found on Adult's training records, outside this "
+            "budget"
+        )
         return self.fit_to(problem, self.released)
 
     def release_marginals(self, problem: Problem) -> Marginals:
