@@ -15,7 +15,11 @@ import sys
 from itertools import product
 from pathlib import Path
 
-ONE = "import json, sys; from dpot.papers.tables.benchmark import cell; print(json.dumps(cell(**json.loads(sys.argv[1]))))"
+ONE = """
+import json, sys
+from dpot.papers.tables.benchmark import cell
+print(json.dumps(cell(**json.loads(sys.argv[1]))))
+"""
 
 
 def main() -> None:

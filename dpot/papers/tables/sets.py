@@ -1,4 +1,4 @@
-"""The tables of the benchmark, each with what is public about it: ranges, values, and the bins in which it is judged."""
+"""The tables of the benchmark, each with what is public about it: ranges, values, and the bins it is judged in."""
 
 from __future__ import annotations
 
@@ -19,9 +19,20 @@ if TYPE_CHECKING:
 TEST_SHARE, SPLIT_SEED = 0.2, 0
 BINS = 20  # of equal width, for numbers
 ADULT_SIZES = {
-    **{"age": 85, "workclass": 9, "fnlwgt": 100, "education-num": 16, "marital-status": 7, "occupation": 15},
-    **{"relationship": 6, "race": 5, "sex": 2, "capital-gain": 100, "capital-loss": 100, "hours-per-week": 99},
-    **{"native-country": 42, "income>50K": 2},
+    "age": 85,
+    "workclass": 9,
+    "fnlwgt": 100,
+    "education-num": 16,
+    "marital-status": 7,
+    "occupation": 15,
+    "relationship": 6,
+    "race": 5,
+    "sex": 2,
+    "capital-gain": 100,
+    "capital-loss": 100,
+    "hours-per-week": 99,
+    "native-country": 42,
+    "income>50K": 2,
 }
 ADULT_NUMBERS = ("age", "fnlwgt", "education-num", "capital-gain", "capital-loss", "hours-per-week")
 
