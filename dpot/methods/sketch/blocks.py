@@ -10,6 +10,8 @@ import math
 import torch
 from torch import Tensor
 
+THRESHOLD = 3  # deviations
+
 
 def nearest_histogram(values: Tensor, total: float) -> Tensor:
     """The non-negative vector with this sum that is closest in L2 (a projection on the simplex)."""
@@ -45,6 +47,31 @@ def make_bins(shares: Tensor, ordered: bool, most: int, rare: float, gap: bool =
         bins.append(index)
         held += share
     return torch.tensor(bins, device=shares.device)
+
+
+def smoothed(noisy: Tensor, deviation: float, ordered: bool) -> Tensor:
+    """A noisy histogram with less noise.
+
+    Ordered cells: differences between neighbouring stretches of 1, 2, 4, … cells are kept where they exceed three
+    deviations of the noise, and are taken to be none otherwise (Haar wavelets with a hard threshold, averaged over all
+    shifts; Coifman & Donoho 1995). A spike stays, and a slow rise has no ripples.
+    """
+    values = noisy.double()
+    if not ordered or len(values) < 4:
+        return values
+    size = 1 << (len(values) - 1).bit_length()
+    padded = torch.cat([values, values.new_zeros(size - len(values))])
+    places = (torch.arange(size)[None] + torch.arange(size)[:, None]) % size  # a shift per row
+    level, details = padded[places.to(values.device)], []
+    while level.shape[1] > 1:
+        even, odd = level[:, ::2], level[:, 1::2]
+        change = (even - odd) / math.sqrt(2)
+        details.append(torch.where(change.abs() > THRESHOLD * deviation, change, 0.0))
+        level = (even + odd) / math.sqrt(2)
+    for change in reversed(details):
+        level = torch.stack([level + change, level - change], 2).flatten(1) / math.sqrt(2)
+    found = torch.zeros_like(level).scatter_(1, places.to(values.device), level)
+    return found.mean(0)[: len(values)]
 
 
 def shares_inside(noisy: Tensor, bins: Tensor, deviation: float) -> Tensor:

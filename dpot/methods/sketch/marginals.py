@@ -21,7 +21,15 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from dpot.methods.generate.base import Method, Problem
-from dpot.methods.sketch.blocks import class_sizes, denoised, histograms, make_bins, nearest_histogram, shares_inside
+from dpot.methods.sketch.blocks import (
+    class_sizes,
+    denoised,
+    histograms,
+    make_bins,
+    nearest_histogram,
+    shares_inside,
+    smoothed,
+)
 from dpot.models.product_mixture import Column, ProductMixture
 from dpot.privacy import calibration
 from dpot.privacy.events import Adjacency, CountGaussian, Gaussian
@@ -212,7 +220,10 @@ class MarginalSketch(Method):
         start = (marginals / sizes[:, None]).clamp(min=FLOOR).log().float()
         noise = torch.randn(model.logits.shape, generator=problem.random, device=problem.device)
         maps = released.bin_of.split([c.values for c in self.columns])
-        inside = [shares_inside(n, m, released.cell_deviation) for n, m in zip(cells, maps, strict=True)]
+        inside = []
+        for column, noisy, bins in zip(self.columns, cells, maps, strict=True):
+            clean = self._clean(column, noisy, released.cell_deviation)
+            inside.append(shares_inside(clean, bins, 0.0 if column.is_number else released.cell_deviation))
         with torch.no_grad():
             model.logits.copy_(start[:, None] + SPREAD * noise)
             model.bin_of.copy_(released.bin_of)
@@ -235,9 +246,14 @@ class MarginalSketch(Method):
     def _bins(self, noisy: Tensor, most: int, deviation: float, records: int) -> Tensor:
         found = []
         for column, own in zip(self.columns, noisy.double().split(self._sizes(noisy)), strict=False):
-            shares = nearest_histogram(own, records) / records
+            shares = nearest_histogram(self._clean(column, own, deviation), records) / records
             found.append(make_bins(shares, column.is_number, most, RARE * deviation / records, column.gap is not None))
         return torch.cat(found)
+
+    def _clean(self, column: Column, noisy: Tensor, deviation: float) -> Tensor:
+        """The column's histogram with less noise; a gap is no neighbour of a number."""
+        clean = smoothed(noisy[: column.cells], deviation, column.is_number)
+        return torch.cat([clean, noisy[column.cells :].double()])
 
     def _sizes(self, noisy: Tensor) -> list[int]:
         sizes = [column.values for column in self.columns]

@@ -5,7 +5,16 @@ import math
 import pytest
 import torch
 
-from dpot.methods.sketch.blocks import centred, denoised, histograms, make_bins, nearest_histogram, shrunk
+from dpot.methods.sketch.blocks import (
+    centred,
+    denoised,
+    histograms,
+    make_bins,
+    nearest_histogram,
+    shares_inside,
+    shrunk,
+    smoothed,
+)
 from dpot.methods.sketch.marginals import LEAST_SIGNAL, MarginalSketch, signal
 from dpot.models.product_mixture import Column, ProductMixture
 from dpot.privacy.accountants import accounts
@@ -75,7 +84,7 @@ def test_both_releases_together_are_worth_the_budget(neighbours):
     for name in ("analytic_gaussian", "dp_accounting_pld"):
         assert 0.99 < found[name].epsilon <= 1 + 1e-4, name
     replaced = released.deviation if neighbours is Adjacency.REPLACE_ONE else math.sqrt(2) * released.deviation
-    assert replaced == pytest.approx(math.sqrt(2 * 3 / 0.8) / 0.2637, rel=0.03)  # μ of (1, 1e-5) is 0.2637
+    assert replaced == pytest.approx(math.sqrt(2 * 3 / 0.7) / 0.2637, rel=0.03)  # μ of (1, 1e-5) is 0.2637
 
 
 def test_the_nearest_histogram():
@@ -89,6 +98,27 @@ def test_spikes_gaps_and_rare_values_have_bins_of_their_own():
     assert make_bins(shares, True, 4, 0.001, gap=True).tolist() == [0, 0, 0, 1, 2, 2, 3, 4]
     words = torch.tensor([0.4, 0.001, 0.3, 0.002, 0.297])
     assert make_bins(words, False, 4, 0.01).tolist() == [0, 3, 1, 3, 2]
+
+
+def test_noise_is_taken_out_of_a_histogram_and_spikes_stay():
+    random = torch.Generator().manual_seed(0)
+    truth = torch.linspace(300, 100, 100, dtype=torch.float64)
+    truth[40] = 5000
+    noise = 40 * torch.randn(100, generator=random, dtype=torch.float64)
+    found = smoothed(truth + noise, 40.0, ordered=True)
+    assert (found - truth).norm() < 0.5 * noise.norm()
+    assert found[40] == pytest.approx(5000, abs=150)
+    assert torch.equal(smoothed(truth, 40.0, ordered=False), truth)
+
+
+def test_cells_of_a_bin_are_drawn_to_their_mean():
+    bins = torch.tensor([0, 0, 0, 0, 1])
+    flat = shares_inside(torch.tensor([9.0, 11.0, 10.0, 10.0, 5.0]), bins, 3.0)  # s = 2 < 3·9: only noise
+    assert flat.tolist() == pytest.approx([0.25, 0.25, 0.25, 0.25, 1.0])
+    kept = shares_inside(torch.tensor([0.0, 20.0, 20.0, 0.0, 5.0]), bins, 1.0)  # s = 400: times 1 - 3/400
+    assert kept.tolist() == pytest.approx(
+        [0.0375 / 20, 0.5 - 0.0375 / 20, 0.5 - 0.0375 / 20, 0.0375 / 20, 1.0], rel=1e-6
+    )
 
 
 def test_noise_is_taken_out_of_a_block_and_structure_stays():
