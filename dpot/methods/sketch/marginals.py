@@ -43,7 +43,8 @@ COUNT_PER_BIN = 3  # an average cell of a pair's block, in noise deviations: dec
 MOST_BINS, LEAST_BINS, ALL_BINS = 20, 4, 800  # of a column; of all columns together
 LEAST_SIGNAL = COUNT_PER_BIN * LEAST_BINS  # below this the lines of the sliced sketch say more
 RARE = 3  # deviations: fewer records in a cell than this could be noise
-STEPS, COMPONENTS, WORK = 400, 1000, 2e8  # components of all classes together, fewer where there are many bins
+STEPS, LEAST_STEPS, MOST_STEPS = 16, 400, 800  # by the root of the signal: a longer fit learns more of the noise
+COMPONENTS, WORK = 1000, 2e8  # components of all classes together, fewer where there are many bins
 FLOOR, SPREAD = 1e-4, 1.0  # of the first probabilities; of the first logits
 CHUNK = 20_000
 SOURCE = "dpot/methods/sketch/marginals.py"
@@ -89,7 +90,7 @@ class MarginalSketch(Method):
         columns: Sequence[Column],
         share: Fraction = HISTOGRAM_SHARE,
         most: Count | None = None,
-        steps: Count = STEPS,
+        steps: Count | None = None,
         components: Count = COMPONENTS,
         learning_rate: Positive = 0.1,
         neighbours: Adjacency = Adjacency.REPLACE_ONE,
@@ -177,17 +178,19 @@ class MarginalSketch(Method):
             blocks = torch.zeros_like(released.gram)
         self.sizes = sizes
         model = self._model(problem, released, marginals, sizes, parts, records)
-        outcome = self._train(problem, model, blocks, marginals, sizes, records)
+        strength = records / classes / released.deviation
+        steps = max(LEAST_STEPS, min(MOST_STEPS, round(STEPS * math.sqrt(strength))))
+        outcome = self._train(problem, model, blocks / records, marginals / records, sizes / records, steps)
         problem.generator = model
         return outcome
 
     def _train(
-        self, problem: Problem, model: ProductMixture, blocks: Tensor, marginals: Tensor, sizes: Tensor, records: float
+        self, problem: Problem, model: ProductMixture, blocks: Tensor, marginals: Tensor, sizes: Tensor, steps: int
     ) -> Outcome:
         column_of = torch.repeat_interleave(torch.arange(len(model.bins)), torch.tensor(model.bins))
         between = (column_of[:, None] != column_of[None]).float()
-        shares = (sizes / records).float()[:, None, None]
-        wanted, histogram = (blocks / records).float() * between, (marginals / records).float()
+        shares = sizes.float()[:, None, None]
+        wanted, histogram = blocks.float() * between, marginals.float()
         optimizer = torch.optim.Adam(model.parameters(), lr=self.learning_rate)
 
         def step() -> dict[str, Tensor]:
@@ -199,7 +202,7 @@ class MarginalSketch(Method):
             optimizer.step()
             return {"loss": loss}
 
-        steps = problem.steps(self.steps)
+        steps = problem.steps(self.steps or steps)
         return problem.build_engine(
             step, modules={"generator": model}, steps=steps, optimizer=optimizer, schedule=Cosine(steps)
         ).run()
