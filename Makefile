@@ -16,7 +16,7 @@ SECONDS ?= 60
 export PYTHONUNBUFFERED := 1
 
 .DEFAULT_GOAL := help
-.PHONY: help setup lock test lint types format reproduce-all compare report readme bench fuzz bundle wheel clean
+.PHONY: help setup lock test lint types format reproduce-all compare report readme audits bench fuzz kills attacks bundle bill wheel clean
 
 help: ## list the targets
 	@awk -F':.*## ' '/^[a-zA-Z0-9_%-]+:.*## / {printf "  %-26s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -31,7 +31,7 @@ $(STAMP): pyproject.toml setup.py constraints.txt
 
 setup: $(STAMP) ## install the suite into .venv
 
-lock: $(STAMP) ## renew constraints.txt, the versions that setup installs: the newest that pyproject.toml admits
+lock: $(STAMP) ## renew constraints.txt (the newest versions that pyproject.toml admits) and requirements-hashed.txt
 	$(BIN)/python scripts/lock.py $(EXTRAS)
 
 test: $(STAMP) ## run the tests (12 minutes on 2 cores)
@@ -64,11 +64,24 @@ report: $(STAMP) ## everything on record as a folder of web pages: report/index.
 readme: $(STAMP) ## write results/README.md and the numbers of README.md anew from the committed results
 	$(BIN)/python scripts/write_readme.py
 
+audits: $(STAMP) ## audit every private method again (7 minutes on one core), written to results/audit/: make audits ARGS=dp_swd
+	OMP_NUM_THREADS=1 $(BIN)/python scripts/audits.py $(ARGS)
+	$(BIN)/python scripts/write_readme.py
+
 bench: $(STAMP) ## benchmarks, written to results/bench/
 	for script in scripts/bench_*.py; do $(BIN)/python $$script $(ARGS) || exit 1; done
 
 fuzz: $(STAMP) ## damaged files for every loader, on all cores: make fuzz SECONDS=600
 	OMP_NUM_THREADS=1 $(BIN)/python scripts/fuzz.py --seconds $(SECONDS) $(ARGS)
+
+kills: $(STAMP) ## kill small runs at each of their file operations and start them again (some minutes)
+	OMP_NUM_THREADS=1 $(BIN)/python scripts/kill_everywhere.py $(ARGS)
+
+attacks: $(STAMP) ## try configurations that somebody might send you (some minutes)
+	$(BIN)/python scripts/attacks.py $(ARGS)
+
+bill: $(STAMP) ## the bill of materials of a release: dist/dpot-VERSION.cdx.json
+	$(BIN)/python scripts/materials.py bill
 
 bundle: $(STAMP) ## pack code, wheels, data for a machine without network: make bundle PYTHON=3.12 DATA=mnist WEIGHTS=inception
 	$(BIN)/python scripts/bundle.py --python $(or $(filter 3.%,$(PYTHON)),3.12) --data "$(DATA)" --weights "$(WEIGHTS)" $(ARGS)

@@ -11,6 +11,7 @@ setup(
     include_package_data=False,  # what is named below, and nothing else
     packages=[*find_packages(include=["dpot*"]), *PACKED],
     package_dir=PACKED,
-    package_data={"dpot": ["py.typed", "**/templates/*"]} | {name: ["**/*.yaml"] for name in PACKED},
+    package_data={"dpot": ["py.typed", "**/templates/*", "**/*.schema.json"]}
+    | {name: ["**/*.yaml"] for name in PACKED},
     exclude_package_data={"dpot.conf": ["local/*"]},  # one's own defaults, never committed
 )

@@ -12,6 +12,7 @@ from hydra.core.global_hydra import GlobalHydra
 from hydra.core.override_parser.overrides_parser import OverridesParser
 from omegaconf import DictConfig
 
+from dpot import guard  # noqa: F401 (what configurations may read of the environment)
 from dpot.config import CONF_DIR, GROUPS, in_family
 
 

@@ -2,8 +2,8 @@
 
 The signature of a component is its schema. A config node with a `_target_` may hold only parameters of
 that target, with values its annotations admit (types, Literal choices, the ranges of dpot/ranges.py). A
-target must be defined in one of the component packages below: a config somebody sends you runs no code
-of its own choosing.
+target must be one that a file of conf/ names, and be defined in one of the component packages below: a config
+somebody sends you runs no code of its own choosing.
 """
 
 from __future__ import annotations
@@ -11,13 +11,16 @@ from __future__ import annotations
 import difflib
 import importlib
 import inspect
+import re
 import types
 import typing
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from functools import cache
 from pathlib import Path
 from typing import Annotated, Any, Literal, Union
 
 from omegaconf import DictConfig, ListConfig, OmegaConf
+from omegaconf.errors import OmegaConfBaseException
 
 from dpot.errors import UsageError
 from dpot.ranges import NonNegativeInt, Range
@@ -40,9 +43,6 @@ COMPONENT_PACKAGES = (
     "dpot.trackers",
 )
 GROUPS = ("task", "dataset", "generator", "loss", "privacy", "classifier", "tracker", "profile")
-# What Hydra itself instantiates (launcher, sweeper, callbacks), before any task runs.
-HYDRA_PACKAGES = ("hydra._internal.", "hydra.core.", "hydra_plugins.")
-HYDRA_CALLBACK = "dpot.sweeps.SweepWatch"
 
 
 def root_settings(
@@ -84,30 +84,30 @@ def _raw(node: Any, name: Any) -> Any:
     return node[name]
 
 
+@cache
+def known_targets() -> frozenset[str]:
+    """The components that files of conf/ name."""
+    files = [path.read_text() for path in CONF_DIR.rglob("*.yaml")]
+    return frozenset(name for text in files for name in re.findall(r"^\s*_target_: (\S+)", text, re.MULTILINE))
+
+
 def refuse_foreign_targets(cfg: DictConfig) -> None:
-    """Refuse a config that names code outside the suite (Hydra's own plugins keep their places)."""
+    """Refuse a config that names other code than the components of conf/ (dpot/guard.py looks at Hydra's part)."""
     for key, name in targets(cfg):
-        if key.split(".")[0] == "hydra":
-            if not name.startswith(HYDRA_PACKAGES) and name != HYDRA_CALLBACK:
-                raise UsageError(f"{key}._target_={name} is refused: only Hydra's own plugins may stand there")
-        elif not name.startswith(COMPONENT_PACKAGES):
-            allowed = ", ".join(p.rstrip(".") for p in COMPONENT_PACKAGES)
-            raise UsageError(f"{key}._target_={name} is refused: components come from {allowed}")
-    if "hydra" in cfg:
-        # logging dictConfig can call anything through "()" or "class"
-        for section in ("job_logging", "hydra_logging"):
-            for key, value in _leaves(OmegaConf.to_container(cfg.hydra[section], resolve=False) or {}):
-                called = key.endswith(("()", "class", "factory"))
-                if called and not str(value).startswith(("logging.", "colorlog.", "rich.logging.")):
-                    raise UsageError(f"hydra.{section}.{key}={value} is refused: only logging's own classes")
+        if key.split(".")[0] != "hydra" and name not in known_targets():
+            raise UsageError(f"{key}._target_={name} is refused: no file of conf/ names this component")
 
 
-def _leaves(node: Any, key: str = "") -> Iterator[tuple[str, Any]]:
-    if isinstance(node, dict):
-        for name, value in node.items():
-            yield from _leaves(value, f"{key}.{name}" if key else str(name))
-    else:
-        yield key, node
+def _refuse_computed_targets(cfg: DictConfig) -> None:
+    """Refuse components that only appear once interpolations are resolved: nobody would see them in the file."""
+    try:
+        resolved = list(targets(OmegaConf.to_container(cfg, resolve=True)))
+    except OmegaConfBaseException as error:
+        reason = str(error).splitlines()[0].removeprefix("UsageError raised while resolving interpolation: ")
+        key = f"{error.full_key}: " if error.full_key else ""
+        raise UsageError(f"{key}{reason.removeprefix(key)}") from None
+    for key, name in set(resolved) - set(targets(cfg)):
+        raise UsageError(f"{key}._target_={name} is refused: a component must be written out")
 
 
 def locate(name: str, key: str) -> Callable[..., Any]:
@@ -131,6 +131,7 @@ def locate(name: str, key: str) -> Callable[..., Any]:
 def check(cfg: DictConfig) -> None:
     """Check every component node and the root keys against the signatures they configure, in place."""
     refuse_foreign_targets(cfg)
+    _refuse_computed_targets(cfg)
     known = [*inspect.signature(root_settings).parameters, *GROUPS]
     for name in map(str, cfg):
         if name not in known:
@@ -151,7 +152,7 @@ def check_arguments(node: DictConfig, target: Callable[..., Any], key: str, only
     parameters = inspect.signature(target).parameters
     open_ended = any(p.kind is p.VAR_KEYWORD for p in parameters.values())
     for name in list(node):
-        if str(name).startswith("_"):
+        if name == "_target_":
             continue
         path = f"{key}.{name}" if key else str(name)
         if name not in parameters:

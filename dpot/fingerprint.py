@@ -12,24 +12,31 @@ import ast
 import hashlib
 import inspect
 import json
-import re
 import sys
-from collections.abc import Iterator, Mapping
-from functools import cache
+from collections.abc import Iterable, Iterator, Mapping
+from functools import cache, lru_cache
 from pathlib import Path
 from typing import Any
 
 from omegaconf import DictConfig, OmegaConf
 
 from dpot import config
-from dpot.config import CONF_DIR, PACKAGE, targets
+from dpot.config import PACKAGE, targets
 from dpot.errors import UsageError
+from dpot.places import without_places
 
 # Keys that change how a run is shown, watched or placed, but not what it computes.
 NOT_FINGERPRINTED = (
     *("output", "debug", "rerun", "large_delta", "data_root", "output_root", "tracker", "device"),
     *("paper", "table", "figure", "hydra"),
 )
+# What an audit speaks for: see audited_code.
+AUDIT = ("dpot.privacy.audit", "dpot.tasks.rehearsal", "dpot.tasks.scenes", "dpot.tasks.audit")
+MAKES_RELEASES = (
+    *("dpot.methods.", "dpot.transport.", "dpot.privacy.noise", "dpot.privacy.counts", "dpot.privacy.discrete"),
+    *("dpot.training.samplers", "dpot.training.sanitise", "dpot.training.clipped_sum"),
+)
+PLUMBING = ("dpot.methods.work",)  # checkpoints, engines, names
 
 
 def fingerprint(cfg: DictConfig | Mapping[str, Any]) -> str:
@@ -85,8 +92,7 @@ def _defaults(target: str) -> dict[str, Any]:
 @cache
 def components() -> dict[str, str]:
     """Where each component that a file of conf/ names is defined, by its name."""
-    lines = [re.findall(r"^\s*_target_: (\S+)", path.read_text(), re.MULTILINE) for path in CONF_DIR.rglob("*.yaml")]
-    return {target.rpartition(".")[2]: target for found in lines for target in found}
+    return {target.rpartition(".")[2]: target for target in config.known_targets()}
 
 
 def _disagreements(one: Any, other: Any, key: str) -> Iterator[str]:
@@ -97,7 +103,7 @@ def _disagreements(one: Any, other: Any, key: str) -> Iterator[str]:
     elif key.endswith("_target_"):
         if str(one).rpartition(".")[2] != str(other).rpartition(".")[2]:
             yield key
-    elif _comparable(one) != _comparable(other):
+    elif without_places(_comparable(one)) != without_places(_comparable(other)):  # a record has no absolute paths
         yield key
 
 
@@ -106,14 +112,54 @@ def code_fingerprint(cfg: DictConfig | Mapping[str, Any]) -> str:
 
     Comments, docstrings and layout do not count: what is hashed is the syntax tree.
     """
+    return _hashed({target.rpartition(".")[0] for key, target in targets(cfg) if key.split(".")[0] != "hydra"})
+
+
+def audited_code(target: str) -> str:
+    """A hash of the code that an audit of this method speaks for: an audit made with other code is stale.
+
+    That is the gate with its tape, the method's own file and those of dpot/methods that it builds on, what these
+    import for drawing, clipping, projecting and adding noise, and the audit itself.
+    """
+    found, ahead = set(AUDIT), [target.rpartition(".")[0], "dpot.methods.gate"]
+    while ahead:
+        name = ahead.pop()
+        if name in found or name in PLUMBING:
+            continue
+        found.add(name)
+        if name.startswith("dpot.methods."):
+            ahead += [other for other in _imported(name) if other.startswith(MAKES_RELEASES)]
+    return _hashed({name for name in found if _source(name).exists()})
+
+
+def _imported(module: str) -> frozenset[str]:
+    """The modules of the package that a module imports."""
+    source = _source(module)
+    return _read(source, source.stat().st_mtime_ns)[1] if source.exists() else frozenset()
+
+
+def _source(module: str) -> Path:
+    return (PACKAGE.parent / Path(*module.split("."))).with_suffix(".py")
+
+
+def _hashed(modules: Iterable[str]) -> str:
+    """A hash of the syntax trees of modules, without docstrings."""
     digest = hashlib.sha256()
-    for name in sorted({target.rpartition(".")[0] for key, target in targets(cfg) if key.split(".")[0] != "hydra"}):
-        tree = ast.parse((PACKAGE.parent / Path(*name.split("."))).with_suffix(".py").read_text())
-        for node in ast.walk(tree):
-            if isinstance(node, ast.Module | ast.ClassDef | ast.FunctionDef) and ast.get_docstring(node) is not None:
-                del node.body[0]
-        digest.update(_dumped(tree).encode())
+    for source in map(_source, sorted(modules)):
+        digest.update(_read(source, source.stat().st_mtime_ns)[0].encode())
     return digest.hexdigest()[:12]
+
+
+@lru_cache(maxsize=256)
+def _read(source: Path, changed: int) -> tuple[str, frozenset[str]]:
+    """The syntax tree of a file as text, and the modules it imports; read once, unless the file has changed."""
+    tree, found = ast.parse(source.read_text()), set()
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Module | ast.ClassDef | ast.FunctionDef) and ast.get_docstring(node) is not None:
+            del node.body[0]
+        if isinstance(node, ast.ImportFrom) and node.module:
+            found |= {node.module, *(f"{node.module}.{alias.name}" for alias in node.names)}
+    return _dumped(tree), frozenset(name for name in found if _source(name).exists())
 
 
 def _dumped(tree: ast.AST) -> str:

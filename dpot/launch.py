@@ -20,9 +20,7 @@ from pathlib import Path
 from typing import Any
 
 import hydra
-from hydra import compose, initialize_config_dir
 from hydra._internal.utils import get_args_parser
-from hydra.core.global_hydra import GlobalHydra
 from hydra.core.hydra_config import HydraConfig
 from hydra.core.override_parser.overrides_parser import OverridesParser
 from hydra.errors import HydraException, MissingConfigException
@@ -30,10 +28,12 @@ from hydra.types import RunMode
 from omegaconf import DictConfig, OmegaConf
 from omegaconf.errors import OmegaConfBaseException
 from rich.console import Console
+from yaml import YAMLError
 
 from dpot import config, sweeps
 from dpot.composing import compose_config
 from dpot.errors import DpotError, UsageError
+from dpot.guard import guarded
 from dpot.tasks.base import Answer, Task, dump
 
 # Before torch is imported: its forward and backward passes have a thread pool each, and two pools that spin while they
@@ -54,12 +54,14 @@ def main() -> None:
     debug = any(a.replace(" ", "") == "debug=true" for a in arguments)
     try:
         flags = get_args_parser().parse_args(arguments)
+        _refuse_flags(flags)
         overrides = _overrides(flags.overrides)
         sys.argv[1:] = [a for a in arguments if a not in flags.overrides] + overrides
-        passive = flags.help or flags.hydra_help or flags.info or flags.cfg
+        passive = flags.help or flags.hydra_help or flags.info or flags.cfg or flags.shell_completion
         if not passive:
-            _check_composed(overrides, flags)
-        hydra.main(version_base="1.3", config_path=str(config.CONF_DIR), config_name="config")(job)()
+            _check_command(overrides, flags)
+        with guarded(then=None if passive else _make_output_root):
+            hydra.main(version_base="1.3", config_path=str(config.CONF_DIR), config_name="config")(job)()
         sys.exit(sweeps.finish(as_json="output=json" in overrides) if flags.multirun else Outcome.exit_code)
     except KeyboardInterrupt:
         if debug:
@@ -129,6 +131,8 @@ def explain(error: BaseException) -> str:
             return str(config.unknown(group, name, list(error.options or [])))
     if isinstance(error, HydraException | OmegaConfBaseException):
         return _explain_config(str(error))
+    if isinstance(error, YAMLError):
+        return f"a file of settings is not plain YAML: {' '.join(str(error).split())}"
     if isinstance(error, MemoryError) or type(error).__name__ == "OutOfMemoryError":
         return f"out of memory: {str(error).splitlines()[0] if str(error) else ''}; lower the batch or the samples"
     if isinstance(error, OSError) and error.errno in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG):
@@ -158,7 +162,15 @@ def _explain_config(message: str) -> str:
 def _exit_code(error: BaseException) -> int:
     if isinstance(error, DpotError):
         return error.exit_code
-    return 2 if isinstance(error, HydraException | OmegaConfBaseException) else 1
+    return 2 if isinstance(error, HydraException | OmegaConfBaseException | YAMLError) else 1
+
+
+def _refuse_flags(flags: Any) -> None:
+    """Refuse another main configuration, and a run that Hydra has pickled: to read it is to run it."""
+    if flags.config_path is not None:
+        raise UsageError("--config-path is refused: --config-dir adds a folder of settings to those of dpot")
+    if getattr(flags, "experimental_rerun", None) is not None:
+        raise UsageError("--experimental-rerun is refused: it unpickles a file; give the command again instead")
 
 
 def _overrides(given: Sequence[str]) -> list[str]:
@@ -168,33 +180,19 @@ def _overrides(given: Sequence[str]) -> list[str]:
     return config.in_family(given)
 
 
-def _check_composed(overrides: Sequence[str], flags: Any) -> None:
-    """Compose once ahead of Hydra's own run, so that what is wrong is said before anything is started.
-
-    Swept overrides are left out here (each job checks its own config); Hydra's part of the config is
-    complete without them, and is refused if it names code that is neither Hydra's nor ours.
-    """
-    plain = []
+def _check_command(overrides: Sequence[str], flags: Any) -> None:
+    """Say what is wrong with a command before anything is composed."""
     for text, parsed in zip(overrides, OverridesParser.create().parse_overrides(list(overrides)), strict=True):
-        if not parsed.is_sweep_override():
-            plain.append(text)
-        elif not flags.multirun:
+        if parsed.is_sweep_override() and not flags.multirun:
             raise UsageError(f"{text}: several values need a sweep: dpot -m ... (or quote the value)")
-    if flags.config_dir:
-        plain.append(f"hydra.searchpath=[{Path(flags.config_dir).resolve().as_uri()}]")
-    with initialize_config_dir(version_base="1.3", config_dir=str(config.CONF_DIR)):
-        cfg = compose(flags.config_name or "config", overrides=plain, return_hydra_config=True)
-    config.refuse_foreign_targets(cfg)
-    GlobalHydra.instance().clear()
-    try:  # Hydra would, and says less where it cannot
+
+
+def _make_output_root(cfg: DictConfig) -> None:
+    """Hydra would, and says less where it cannot."""
+    try:
         Path(cfg.output_root).mkdir(parents=True, exist_ok=True)
     except OSError as error:
         raise UsageError(f"output_root={cfg.output_root}: cannot write there ({error.strerror})") from None
-    if not flags.multirun:
-        OmegaConf.set_struct(cfg, False)
-        del cfg["hydra"]
-        OmegaConf.set_struct(cfg, True)
-        config.check(cfg)
 
 
 @contextlib.contextmanager

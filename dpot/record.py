@@ -28,9 +28,12 @@ from omegaconf import DictConfig, OmegaConf
 from dpot.config import INSTALLED, REPOSITORY
 from dpot.errors import DataError, UsageError
 from dpot.fingerprint import code_fingerprint, differences, fingerprint
+from dpot.places import without_places
 from dpot.version import __version__
 
 RECORD = "record.json"
+GIT = shutil.which("git")  # found before any configuration has been read; GIT_… variables can make git run commands
+GIT_ENVIRONMENT = {name: value for name, value in os.environ.items() if name in ("HOME", "PATH", "XDG_CONFIG_HOME")}
 PRIVATE = "private"  # the folder of a run for what shows private records
 PRIVATE_NOTE = (
     "These files show private records, and no ε covers them. They are for the owner of the data: pass none on.\n"
@@ -93,8 +96,11 @@ def numbers(metrics: Mapping[str, Any]) -> dict[str, float]:
     }
 
 
-def write_atomically(path: Path, content: str | bytes) -> None:
-    """Write to a temporary file beside the target, flush it to the disk, rename it into place."""
+def write_atomically(path: Path, content: str | bytes, mode: int = 0o644) -> None:
+    """Write to a temporary file beside the target, flush it to the disk, rename it into place.
+
+    The temporary file is readable by its owner alone; `mode` is that of the target.
+    """
     path.parent.mkdir(parents=True, exist_ok=True)
     data = content.encode() if isinstance(content, str) else content
     handle, name = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.", suffix=".tmp")
@@ -103,11 +109,21 @@ def write_atomically(path: Path, content: str | bytes) -> None:
             file.write(data)
             file.flush()
             os.fsync(file.fileno())
-        os.chmod(name, 0o644)
+        os.chmod(name, mode)
         os.replace(name, path)
     except BaseException:
         Path(name).unlink(missing_ok=True)
         raise
+
+
+def flush_folder(folder: Path) -> None:
+    """A new name survives a power cut only when its folder is on the disk as well."""
+    with contextlib.suppress(OSError):  # some file systems cannot
+        handle = os.open(folder, os.O_RDONLY)
+        try:
+            os.fsync(handle)
+        finally:
+            os.close(handle)
 
 
 class Run:
@@ -120,6 +136,7 @@ class Run:
         name = "-".join([*names, f"s{cfg.seed}", self.fingerprint])
         self.directory = Path(cfg.output_root) / "runs" / name
         self.started = time.time()
+        self.forgotten = False  # whether an earlier result was thrown away, so that its ε is spent again
         self._lock = FileLock(self.directory.parent / f"{name}.lock", timeout=0)
 
     def private_folder(self) -> Path:
@@ -145,13 +162,21 @@ class Run:
         return self
 
     def forget(self) -> None:
-        """Begin anew: no record, no kept release, no checkpoint."""
-        for path in (self.directory / RECORD, *self.directory.glob("release-*.safetensors")):
-            path.unlink(missing_ok=True)
+        """Begin anew: no record, no checkpoint; kept releases are forgotten by whoever keeps them."""
+        self.forgotten = True
+        (self.directory / RECORD).unlink(missing_ok=True)
         self.discard()
 
     def discard(self) -> None:
-        """Delete the checkpoints: they hold the states of noise generators, and must not outlive the record."""
+        """Delete the checkpoints, which hold the states of noise generators, and what killed runs left half-written.
+
+        Neither may outlive the record. Notes for a sheet are written by other processes too, and are left alone.
+        """
+        for path in self.directory.glob(".*.tmp"):
+            if path.is_dir():
+                shutil.rmtree(path, ignore_errors=True)
+            elif not path.name.startswith(".cell-"):
+                path.unlink(missing_ok=True)
         for folder, _, files in os.walk(self.checkpoints):  # parts of a training have folders of their own
             for name in files:
                 Path(folder, name).unlink(missing_ok=True)
@@ -200,8 +225,9 @@ class Run:
     ) -> Record:
         """Write the record, the very last act of a run."""
         plain: Any = OmegaConf.to_container(self.cfg, resolve=True)
+        kept = {key: value for key, value in plain.items() if key not in ("output_root", "data_root")}
         record = Record(
-            config={key: value for key, value in plain.items() if key not in ("output_root", "data_root")},
+            config=without_places(kept),
             metrics=metrics,
             privacy=privacy,
             provenance=provenance(self.cfg)
@@ -227,7 +253,7 @@ def provenance(cfg: DictConfig) -> dict[str, Any]:
         "libraries": {name: _version(name) for name in LIBRARIES},
         "device": device_name(str(cfg.device)),
         "seed": cfg.seed,
-        "command": [argument for argument in sys.argv[1:] if "_root=" not in argument],
+        "command": without_places([argument for argument in sys.argv[1:] if "_root=" not in argument]),
         "finished": time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime()),
     }
 
@@ -256,9 +282,11 @@ def name_of_code() -> str:
 
 
 def _git(*arguments: str) -> str:
-    done = subprocess.run(
-        ["git", "-C", str(REPOSITORY), *arguments], capture_output=True, text=True, check=True, timeout=20
-    )
+    """What git says of the code. Its program and environment are those of the user's shell, whatever came after."""
+    if GIT is None:
+        raise FileNotFoundError("git")
+    command = [GIT, "-c", "core.fsmonitor=false", "-C", str(REPOSITORY), *arguments]
+    done = subprocess.run(command, capture_output=True, text=True, check=True, timeout=20, env=GIT_ENVIRONMENT)
     return done.stdout.strip()
 
 

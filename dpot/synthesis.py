@@ -215,10 +215,15 @@ class Synthesizer(BaseEstimator):
             if not is_table(release.shape):
                 size = {"blocks": 0, "smooth": False, **size}  # files of older versions do not say
                 size.pop("normalised", None)  # and had a choice that is gone
+            with torch.device("meta"):  # takes no memory, whatever sizes a file asks for
+                outline = _generator(release.shape, release.classes, **size).state_dict()
+            if {n: t.shape for n, t in outline.items()} != {n: t.shape for n, t in release.generator.items()}:
+                raise DataError("its tensors have other names or shapes than its sizes say")
             model = _generator(release.shape, release.classes, **size)
             model.load_state_dict(release.generator)
-        except (KeyError, TypeError, RuntimeError) as error:
-            raise DataError(f"{path}: its generator cannot be read ({str(error).splitlines()[0]})") from None
+        except Exception as error:  # a file that somebody made: whatever is wrong with it, it is one line
+            line = (str(error).splitlines() or [type(error).__name__])[0][:300]
+            raise DataError(f"{path}: its generator cannot be read ({line})") from None
         return own._take(release, model.to(_device(device)))
 
     @classmethod
@@ -242,11 +247,25 @@ class Synthesizer(BaseEstimator):
 
     @classmethod
     def _opened(cls, path: str | Path, seed: int, device: str) -> tuple[Synthesizer, Release]:
+        """A release that was read and checked: digest, statement, tensors, and that its records can be written."""
         release = Release.load(Path(path), _device(device))
-        terms = release.statement
-        if not {"budget", "delta"} <= set(terms):
+        if not release.statement:
             raise DataError(f"{path}: the release carries no privacy statement")
-        return cls(terms["budget"], terms["delta"], seed=seed, device=device), release
+        try:
+            coding, names = _coding_of(release)
+            coding.decode(torch.zeros(1, *release.shape))
+            named = release.classes if names or release.classes > 1 else 0
+            if "class_names" not in release.extra or coding.shape != release.shape or len(names) != named:
+                raise DataError("they do not fit its shape or its number of classes")
+            if not all(isinstance(name, str | int) for name in names):
+                raise DataError("a class is neither a word nor a whole number")
+        except Exception as error:
+            line = (str(error).splitlines() or [type(error).__name__])[0][:300]
+            raise DataError(f"{path}: its columns or classes cannot be read ({line})") from None
+        terms = Statement.from_dict(release.statement)
+        if terms.budget is None:
+            raise DataError(f"{path}: its privacy statement has no budget")
+        return cls(terms.budget, terms.delta, seed=seed, device=device), release
 
     def _problem(
         self, records: Tensor, labels: Tensor, classes: int, budget: Budget, generator: Generator | None, **more: Any
@@ -274,9 +293,7 @@ class Synthesizer(BaseEstimator):
         self.release_, self.generator_ = release, model
         self._random = torch.Generator(_device(self.device)).manual_seed(self.seed)
         self.statement_ = Statement.from_dict(release.statement)
-        found = release.extra.get("coding")
-        self.coding_: Coding = load_coding(found) if found else _plain_coding(release.shape)
-        self.classes_ = list(release.extra.get("class_names", []))
+        self.coding_, self.classes_ = _coding_of(release)
         self.remarks_ = _remarks(release, self.classes_)
         for remark in self.remarks_:
             log.warning("%s", remark)
@@ -365,6 +382,13 @@ def _class_numbers(y: Any, count: int, classes: Sequence[Any] | None) -> tuple[T
 
 def _generator(shape: tuple[int, int, int], classes: int, **size: Any) -> Generator:
     return TableGenerator(classes, shape, **size) if is_table(shape) else SketchDCGAN(classes, shape, **size)
+
+
+def _coding_of(release: Release) -> tuple[Coding, list[Any]]:
+    """How records are written, and the names of the classes."""
+    found = release.extra.get("coding")
+    coding = load_coding(found) if found else _plain_coding(release.shape)
+    return coding, list(release.extra.get("class_names", []))
 
 
 def _plain_coding(shape: tuple[int, int, int]) -> Coding:

@@ -9,6 +9,8 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Literal, Protocol
 
+from dpot.errors import UsageError
+
 log = logging.getLogger("dpot")
 
 
@@ -39,6 +41,10 @@ class CsvTracker:
     """Appends to metrics.csv in the run's directory, one row per (step, metric): any metric at any time."""
 
     def __init__(self, filename: str = "metrics.csv") -> None:
+        if Path(filename).name != filename or not filename.endswith(".csv") or not filename.isprintable():
+            raise UsageError(
+                f"tracker.filename={filename!r}: the name of a .csv file in the run's folder, no path to it"
+            )
         self.filename = filename
 
     def start(self, directory: Path, config: Mapping[str, Any]) -> None:

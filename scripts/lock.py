@@ -1,5 +1,7 @@
 """Renew constraints.txt: the newest versions that pyproject.toml admits, as pip finds them without installing any.
 
+requirements-hashed.txt, which pins the files as well, is written from it (scripts/materials.py).
+
 make lock
 """
 
@@ -37,6 +39,7 @@ def main() -> None:
     head = HEAD.format(python=".".join(platform.python_version_tuple()[:2]))
     (REPOSITORY / "constraints.txt").write_text(head + "".join(lines))
     print(f"constraints.txt: {len(lines)} packages")
+    subprocess.run([sys.executable, str(REPOSITORY / "scripts" / "materials.py"), "hashes"], check=True)
 
 
 if __name__ == "__main__":

@@ -1,5 +1,6 @@
 """Fingerprints: the same for the same run, whatever moves or is added; every committed record fits its sheet."""
 
+import json
 import re
 from collections import Counter
 from functools import cache
@@ -8,9 +9,11 @@ import pytest
 from omegaconf import OmegaConf
 
 from dpot import config
+from dpot import fingerprint as fingerprinting
 from dpot.composing import compose_config
-from dpot.fingerprint import code_fingerprint, differences, essence, fingerprint
-from dpot.reporting import sheets, store
+from dpot.config import REPOSITORY
+from dpot.fingerprint import audited_code, code_fingerprint, differences, essence, fingerprint
+from dpot.reporting import audits, sheets, store
 
 
 def some_config(**changes):
@@ -121,3 +124,29 @@ def test_every_committed_record_has_the_present_configuration_of_its_sheet(paper
             if (*home.sheet, home.row, record.config["profile"]["name"]) not in EXCEPTIONS:
                 wrong.append((home, parts))
     assert wrong == []
+
+
+def test_an_audit_speaks_for_the_method_and_all_that_its_releases_pass_through(monkeypatch):
+    """Its own file, base classes, gate, tape, samplers, clipping: another method's code does not count."""
+    target, asked = "dpot.methods.adapt.dp_dann.DPDANN", []
+    original = fingerprinting._hashed
+    monkeypatch.setattr(fingerprinting, "_hashed", lambda names: asked.append(set(names)) or original(names))
+    assert audited_code(target) == audited_code(target) != audited_code("dpot.methods.generate.dp_merf.DPMERF")
+    (dann, _, merf) = asked
+    shared = {"dpot.methods.gate", "dpot.methods.tape", "dpot.privacy.noise", "dpot.training.samplers"}
+    assert shared <= dann & merf
+    assert {f"dpot.methods.adapt.{name}" for name in ("dp_dann", "dann", "base")} <= dann
+    assert {"dpot.training.clipped_sum", "dpot.training.sanitise", "dpot.tasks.rehearsal"} <= dann
+    assert "dpot.methods.generate.dp_merf" not in dann
+    assert "dpot.tasks.training" not in dann
+
+
+def test_an_audit_of_other_code_is_shown_as_stale():
+    """Committed audits are compared with the present code; the table says which of them are stale, and no others."""
+    found = [json.loads(path.read_text()) for path in sorted((REPOSITORY / "results/audit").glob("*.json"))]
+    lines = audits.page(found).splitlines()
+    for one in found:
+        (line,) = [line for line in lines if line.startswith(f"| {audits.called(one)} | {one['claimed_epsilon']:.3g} ")]
+        assert ("(stale)" in line) == (one["code"] != audited_code(one["target"]))
+    assert "(stale)" in audits.page([found[0] | {"code": "another"}])
+    assert "(stale)" not in audits.page([found[0] | {"code": audited_code(found[0]["target"])}])

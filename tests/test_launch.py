@@ -52,7 +52,7 @@ def test_an_interrupt_is_one_line(monkeypatch, capsys):
     def stopped(*_: object, **__: object) -> None:
         raise KeyboardInterrupt
 
-    monkeypatch.setattr(launch, "_check_composed", stopped)
+    monkeypatch.setattr(launch, "_check_command", stopped)
     monkeypatch.setattr("sys.argv", ["dpot", *SMOKE])
     with pytest.raises(SystemExit) as left:
         launch.main()
@@ -112,22 +112,3 @@ def test_help_lists_what_can_be_chosen(dpot):
     done = dpot("--help", check=True)
     assert "fashion_mnist" in done.stdout
     assert "dpot task=generate" in done.stdout
-
-
-def test_somebody_elses_config_runs_no_code_of_theirs(dpot, tmp_path):
-    for number, body in enumerate(
-        (
-            "# @package _global_\nloss:\n  _target_: os.system\n  command: touch OWNED\n",
-            "# @package _global_\nloss:\n  _target_: dpot.tasks.base.abc.ABC\n",
-            "# @package _global_\nhydra:\n  callbacks:\n    evil:\n      _target_: os.system\n",
-            "# @package _global_\nhydra:\n  job_logging:\n    handlers:\n      console:\n        (): os.system\n",
-            "# @package _global_\ntask:\n  nested:\n    - _target_: subprocess.run\n",
-        )
-    ):
-        folder = tmp_path / f"sent{number}" / "group"
-        folder.mkdir(parents=True)
-        (folder / "nice.yaml").write_text(body)
-        done = dpot("--config-dir", folder.parent, "+group=nice", "task=generate")
-        assert done.returncode == 2, (body, done.stderr)
-        assert "refused" in done.stderr or "does not exist" in done.stderr, (body, done.stderr)
-    assert not list(tmp_path.rglob("OWNED"))

@@ -13,7 +13,7 @@ from omegaconf import OmegaConf
 
 from dpot import __version__
 from dpot.errors import DataError, UsageError
-from dpot.fingerprint import fingerprint
+from dpot.fingerprint import differences, fingerprint
 from dpot.record import Record, Run, commit_of_code, name_of_code, write_atomically
 
 
@@ -121,3 +121,34 @@ def test_killed_at_any_time_it_leaves_no_result_and_goes_on_afterwards(dpot, tmp
     assert not list((tmp_path / "outputs").rglob("record.json"))
     done = dpot(*arguments, "output=json", check=True)
     assert json.loads(done.stdout)["metrics"]["training"]["steps"] == 20
+
+
+def test_git_is_called_as_the_user_would_whatever_the_environment_has_become(tmp_path, monkeypatch):
+    """A configuration that could set variables would otherwise run commands through git."""
+    bad = tmp_path / "git"
+    bad.write_text(f"#!/bin/sh\ntouch {tmp_path}/owned\n")
+    bad.chmod(0o755)
+    before = commit_of_code()
+    monkeypatch.setenv("PATH", str(tmp_path))
+    for name, value in {"COUNT": "1", "KEY_0": "core.fsmonitor", "VALUE_0": f"touch {tmp_path}/owned;"}.items():
+        monkeypatch.setenv(f"GIT_CONFIG_{name}", value)
+    monkeypatch.setenv("GIT_DIR", str(tmp_path))
+    assert commit_of_code() == before
+    assert not (tmp_path / "owned").exists()
+
+
+def test_a_record_names_no_absolute_path_and_is_found_again(tmp_path, monkeypatch):
+    dataset = {"_target_": "dpot.data.folder.Folder", "path": "/home/somebody/patients of 2024"}
+    cfg = some_config(tmp_path, dataset=dataset, classifier={"files": ["~/a.csv", "b.csv"]})
+    monkeypatch.setattr("sys.argv", ["dpot", "--config-dir", "/home/somebody/s", f"dataset.path={dataset['path']}"])
+    with Run(cfg) as run:
+        run.finish({}, {}, {})
+        text = (run.directory / "record.json").read_text()
+    assert "somebody" not in text
+    assert "b.csv" in text
+    assert "~" not in text
+    with Run(cfg) as again:
+        assert again.finished() is not None
+    assert fingerprint(cfg) == fingerprint(OmegaConf.to_container(cfg))
+    moved = some_config(tmp_path, dataset=dataset | {"path": "/home/other/patients of 2024"})
+    assert differences(Record.load(run.directory).config, moved) == ["dataset.path"]

@@ -31,7 +31,7 @@ def small(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(sketch_dcgan, "WIDTH_ON_CPU", 4)
     monkeypatch.setattr(generator, "STATISTICS_BATCHES", 3)
     whole = Statement.of
-    monkeypatch.setattr(Statement, "of", lambda ledger, noise: whole(ledger, noise, ["analytic_gaussian"]))
+    monkeypatch.setattr(Statement, "of", lambda ledger, noise, _=None: whole(ledger, noise, ["analytic_gaussian"]))
 
 
 def tiny(**settings: Any) -> Synthesizer:

@@ -15,19 +15,18 @@ import hmac
 import json
 import logging
 import os
-import stat
 import tempfile
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
-from io import BufferedReader
 from pathlib import Path
 
 from filelock import FileLock, Timeout
 
 from dpot.data.base import KEYED
 from dpot.errors import DataError
+from dpot.regular import open_regular, printable, unreadable
 
 log = logging.getLogger("dpot.data")
 
@@ -113,40 +112,9 @@ def refuse(path: Path | str, why: str) -> DataError:
     return DataError(f"{printable(path)}: {printable(why)}; replace the file")
 
 
-def printable(path: Path | str) -> str:
-    """A path, or a name out of a file, as one line that any terminal can take: no control characters, no lone bytes."""
-    return "".join(c if c.isprintable() else "\ufffd" for c in str(path))
-
-
 def first_line(error: Exception) -> str:
     """The beginning of what a library says, or the kind of its error if it says nothing."""
     return (str(error).strip().splitlines() or [type(error).__name__])[0]
-
-
-def unreadable(path: Path, error: OSError) -> DataError:
-    """The error for a file that the system does not let us read."""
-    return DataError(f"{printable(path)} cannot be read ({error.strerror}): check its permissions")
-
-
-def irregular(path: Path) -> DataError:
-    """The error for a pipe, a device or a folder in the place of a file."""
-    return DataError(f"{printable(path)} is not a regular file (but a pipe, a device or a folder): take it away")
-
-
-def open_regular(path: Path) -> BufferedReader:
-    """Open a regular file for reading: a pipe would keep us waiting for ever, a device never ends.
-
-    What was opened is looked at, not the name, which may lead elsewhere a moment later. O_NONBLOCK opens a pipe
-    that nobody writes to; on a regular file it does nothing.
-    """
-    try:
-        handle = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_NOCTTY)
-    except OSError as error:
-        raise unreadable(path, error) from None
-    if not stat.S_ISREG(os.fstat(handle).st_mode):
-        os.close(handle)
-        raise irregular(path)
-    return os.fdopen(handle, "rb")
 
 
 def read_regular(path: Path, at_most: int) -> bytes:

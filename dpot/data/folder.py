@@ -21,7 +21,7 @@ import numpy as np
 
 from dpot.data.base import Dataset, Status, join_notes
 from dpot.data.cache import Builder
-from dpot.data.files import Layout, Wanted, irregular, printable, refuse, unpacked_at_most, unreadable
+from dpot.data.files import Layout, Wanted, printable, refuse, unpacked_at_most, unreadable
 from dpot.data.formats import NPZ_AT_MOST, check_features, check_image_values, npz_shapes, read_npz
 from dpot.data.images import IMAGE_AT_MOST, decode_into, is_grey, read_image, resize_array
 from dpot.data.source import BY_NAME, BY_PLACE, Facts, FileSource
@@ -29,6 +29,7 @@ from dpot.data.splits import hold_out_fraction, in_hash_order, share
 from dpot.data.table import CSV_ENDINGS, PARQUET_ENDINGS, Table
 from dpot.errors import DataError, UsageError
 from dpot.ranges import Count, Probability
+from dpot.regular import irregular
 
 IMAGE_ENDINGS = (".png", ".jpg", ".jpeg")
 TEST_FOLDERS = ("test", "validation", "valid", "val")  # the first that exists is the test split

@@ -35,7 +35,7 @@ import numpy as np
 import yaml
 
 from dpot.data.coding import Category, Number, TableCoding, checked_category, checked_interval
-from dpot.data.files import first_line, printable
+from dpot.data.files import first_line, printable, read_regular
 from dpot.errors import DataError, UsageError
 
 if TYPE_CHECKING:
@@ -208,6 +208,9 @@ def _day(given: Any, where: str) -> float:
         raise UsageError(f"{where}: {given!r} is no date, which is written 2001-12-31") from None
 
 
+AT_MOST = 16 << 20  # bytes of a schema file
+
+
 class _Words(yaml.BaseLoader):
     """Every scalar is a word, so that no, 007 and 1e5 stay what they are; a name that stands twice is refused."""
 
@@ -222,8 +225,8 @@ class _Words(yaml.BaseLoader):
 def read(path: Path) -> dict[str, Any]:
     """A schema file as plain data."""
     try:
-        content = yaml.load(path.expanduser().read_text(encoding="utf-8"), Loader=_Words)
-    except (OSError, UnicodeDecodeError, yaml.YAMLError) as error:
+        content = yaml.load(read_regular(path.expanduser(), AT_MOST).decode(), Loader=_Words)
+    except (DataError, UnicodeDecodeError, yaml.YAMLError) as error:
         raise UsageError(f"schema {printable(path)}: cannot be read ({first_line(error)})") from None
     if not isinstance(content, dict):
         raise UsageError(f"schema {printable(path)}: it holds no columns")

@@ -29,15 +29,13 @@ import math
 import sys
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any, TypeVar, overload
 
 import torch
-from safetensors import safe_open
-from safetensors.torch import load_file, save
 from torch import Tensor
 
 from dpot.errors import PrivacyError
+from dpot.methods.kept import Kept
 from dpot.methods.tape import Passed, Tape
 from dpot.privacy.counts import check_drawable, count_deviation
 from dpot.privacy.errors import POSITIVE, InvalidParameter, SamplerMismatch, number
@@ -53,14 +51,16 @@ from dpot.privacy.events import (
     StratifiedSampled,
 )
 from dpot.privacy.events import Sampler as Kind
-from dpot.privacy.failures import Failures
-from dpot.privacy.ledger import Ledger
+from dpot.privacy.failures import failure_of
+from dpot.privacy.ledger import Entry, Ledger
 from dpot.privacy.noise import NoiseSource
-from dpot.record import name_of_code, write_atomically
+from dpot.privacy.spending import Account
+from dpot.record import name_of_code
 from dpot.training.samplers import Sampler
 
 Value = TypeVar("Value")
 By = Callable[[Tensor, Tensor], Tensor]  # (value, noise in double precision) → the value made safe
+SOME = 8  # of the releases that a rehearsal repeats are made one by one
 SAME = 1e-9  # relative difference of two sampling rates that were computed in different ways
 
 
@@ -71,6 +71,8 @@ class Gate:
     ledger: Ledger
     noise: NoiseSource
     tape: Tape | None = None
+    kept: Kept | None = None  # where releases that are made once lie; none: nowhere
+    account: Account | None = None  # of these data over all runs, for other releases; none where they are public
     large_delta: bool = False  # run although δ is not below 1/records
 
     def __post_init__(self) -> None:
@@ -101,28 +103,37 @@ class Gate:
             source = f"{asking.replace('.', '/')}.py"
         return Release(self, event, sampler, steps, source, unaccounted)
 
-    def keep(
-        self, name: str, path: Path | None, releases: Sequence[Release], make: Callable[[], dict[str, Tensor]]
+    def keep_release(
+        self,
+        name: str,
+        releases: Sequence[Release],
+        make: Callable[[], dict[str, Tensor]],
+        facts: dict[str, Any] | None = None,
     ) -> dict[str, Tensor]:
-        """What `make` lets out through these releases: made once, and read back from the file by a run that resumes.
+        """What `make` lets out through these releases: made once, and read back by every run that releases the same.
 
-        They are entered in the ledger either way, and before anything is made.
+        They are entered in the ledger either way, and before anything is made. It holds whatever belongs to the release
+        (public directions too: on another device the seed would give others). `facts` are kept beside it; those of a
+        release that is read back take their place.
         """
         for release in releases:
-            release.charge(1)
-        if path is None:
+            release.charge(1, kept=True)
+        if self.kept is None:
             return make()
-        if path.exists():
-            kept = load_file(path)
-            with safe_open(path, "pt") as file:
-                code = (file.metadata() or {}).get("code")
-            note_other_code(self.ledger, f"the release {name}", code)
-            for release in releases:
-                release._made += 1
-        else:
-            kept = {key: tensor.cpu().contiguous() for key, tensor in make().items()}
-            write_atomically(path, save(kept, {"code": name_of_code()}))
-        return {key: tensor.to(self.noise.device) for key, tensor in kept.items()}
+        facts = {} if facts is None else facts
+        with self.kept.place(name, [release.entry(1) for release in releases]) as place:
+            found = place.find()
+            if found is None:
+                place.begin()
+                tensors = make()
+                place.put(tensors, {"code": name_of_code(), "facts": facts})
+            else:
+                tensors, told = found
+                facts.update(told["facts"])
+                note_other_code(self.ledger, f"the release {name}", told["code"])
+                for release in releases:
+                    release._made += 1
+        return {key: tensor.to(self.noise.device) for key, tensor in tensors.items()}
 
 
 class Release:
@@ -149,11 +160,13 @@ class Release:
             self.noise_multiplier, self._sigma = inside.sigma / inside.diameter, inside.sigma
         else:
             raise InvalidParameter(f"{source}: the gate draws no noise for {type(inside).__name__}")
-        self._drawn = self._agreed(sampler)
-        self._failures = Failures() if sampler is None or self._bare else Failures.of(sampler.facts())
+        self._drawn, self._sampler = self._agreed(sampler), sampler
+        if gate.tape is not None and sampler is not None:
+            gate.tape.watch(sampler)
+        self._failure = 0.0 if sampler is None or self._bare else failure_of(sampler.facts())
         self._charged = self._made = 0
         if steps > 1 and not self._bare and gate.ledger.budget.epsilon is not None:
-            affordable = gate.ledger.affordable(event, self._failures)
+            affordable = gate.ledger.affordable(event, self._failure)
             if affordable < steps:
                 raise PrivacyError(
                     f"{steps} steps with this noise exceed the budget of epsilon={gate.ledger.budget.epsilon:g}, which "
@@ -184,12 +197,21 @@ class Release:
                 ledger.note_unsound(reason)
         return drawn
 
-    def charge(self, count: int) -> None:
-        """Enter so many releases that are about to be made: the engine's `before`."""
+    def charge(self, count: int, *, kept: bool = False) -> None:
+        """Enter so many releases that are about to be made: the engine's `before`.
+
+        The first time, all steps are entered in the account of these data, unless whoever keeps the release does it.
+        """
         self._gate.ledger.charge(
-            self.event, count=count, source=self.source, sampler=self._drawn, failures=self._failures
+            self.event, count=count, source=self.source, sampler=self._drawn, failure=self._failure
         )
+        if self._gate.account and not kept and not self._charged:
+            self._gate.account.begin(self._gate.account.numbered(self.source), [self.entry(max(count, self.steps))])
         self._charged += count
+
+    def entry(self, count: int) -> Entry:
+        """So many of these releases, as a ledger has them."""
+        return Entry(self.event, self.source, self._drawn, count)
 
     def deviation(self, sensitivity: float | None = None) -> float:
         """The standard deviation of the noise on a value that one record moves by so much at most."""
@@ -294,8 +316,21 @@ class Release:
         if sensitivity is None:  # the event has it
             sensitivity = deviation / self.noise_multiplier if deviation else 1.0
         moved = clean if bounded is None else bounded.detach().clone()
+        whole, safe = value.detach().clone(), by
+
+        def again(count: int, values: Tensor | None = None) -> Tensor:
+            drawn = tape.heard(self._noise(clean.expand(count, *clean.shape), deviation))
+            added = _rounded_once((clean if values is None else values).expand(drawn.shape).contiguous(), drawn)
+            if safe in (_plainly, _rounded_once):
+                return added
+            some = torch.stack([safe(whole, one)[:rows] for one in drawn[:SOME]])
+            if torch.allclose(some, added[:SOME]):  # it clips the value and adds the noise, one after the other
+                return added
+            return torch.cat([some, *(safe(whole, one)[None, :rows] for one in drawn[SOME:])])
+
         given = dict(public or {})
-        tape.keep(Passed(self.event, self.source, clean, left, sensitivity, deviation, moved, given))
+        kept = Passed(self.event, self.source, clean, left, sensitivity, deviation, moved, given, self._sampler, again)
+        tape.keep(kept)
         return noisy
 
     def _parts(self, values: Mapping[str, Tensor], sensitivities: Mapping[str, float]) -> dict[str, Tensor]:
@@ -309,7 +344,18 @@ class Release:
         units = _joined(
             {name: torch.full_like(part, sensitivities[name], dtype=torch.float64) for name, part in values.items()}
         )
-        tape.keep(Passed(self.event, self.source, clean, left, units, self.noise_multiplier, clean, {}))
+
+        def again(count: int, _: Tensor | None = None) -> Tensor:
+            parts = [
+                _plainly(value, tape.heard(self._noise(value.expand(count, *value.shape), self.deviation(bound))))
+                for value, bound in ((value, sensitivities[name]) for name, value in values.items())
+            ]
+            return torch.cat([part.flatten(1) for part in parts], 1)
+
+        kept = Passed(
+            self.event, self.source, clean, left, units, self.noise_multiplier, clean, {}, self._sampler, again
+        )
+        tape.keep(kept)
         return _split(left, values)
 
 

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-import hashlib
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import ClassVar
 
@@ -13,10 +12,11 @@ from torch import Tensor, nn
 from torch.optim import Optimizer
 
 from dpot.errors import PrivacyError
-from dpot.methods.gate import Gate, Release, note_other_code
+from dpot.methods.gate import Gate, note_other_code
 from dpot.privacy.budget import Budget
 from dpot.privacy.ledger import Ledger
 from dpot.privacy.noise import NoiseSource
+from dpot.privacy.spending import Account
 from dpot.privacy.statement import Statement
 from dpot.record import name_of_code
 from dpot.training.checkpoint import CheckpointPolicy
@@ -31,6 +31,7 @@ class Loss:
 
     tasks: ClassVar[tuple[str, ...]] = ()  # those it is for, as in task=
     private: ClassVar[bool] = True
+    afterwards: ClassVar[tuple[str, ...]] = ()  # parameters that only say what is done with what was released
     keeps_epsilon: ClassVar[bool] = True  # False: a private method that has no (ε, δ) guarantee to keep
 
 
@@ -46,7 +47,7 @@ class Work(Gate):
     random: torch.Generator
     max_steps: int | None = None
     checkpoints: Path | None = None
-    fingerprint: str = ""
+    fingerprint: str = ""  # of the checkpoints
     progress: Progress = field(default_factory=lambda: Progress("silent"))
     name: str = "training"
     engines: list[Engine] = field(default_factory=list)
@@ -99,23 +100,11 @@ class Work(Gate):
         self.engines.append(engine)
         return engine
 
-    def keep_release(
-        self, name: str, releases: Sequence[Release], make: Callable[[], dict[str, Tensor]]
-    ) -> dict[str, Tensor]:
-        """What `make` lets out through one-shot releases: made once, and read back by a run that resumes.
-
-        It holds whatever belongs to the release (public directions too: on another device the seed would give
-        others). What is kept is already private, so the file may stay beside the record.
-        """
-        owner = hashlib.sha256(self.fingerprint.encode()).hexdigest()[:12]  # of this configuration and these data
-        folder = None if self.checkpoints is None else self.checkpoints.parent
-        return self.keep(name, folder and folder / f"release-{name}-{owner}.safetensors", releases, make)
-
     def statement(self) -> Statement:
         """What was released."""
         if self.budget.is_private:
             refuse_silence(self.ledger)
-        return statement_of(self.ledger, self.noise, self.engines)
+        return statement_of(self.ledger, self.noise, self.engines, self.account)
 
 
 SILENCE = (
@@ -133,12 +122,16 @@ def refuse_silence(ledger: Ledger) -> None:
         raise PrivacyError(SILENCE)
 
 
-def statement_of(ledger: Ledger, noise: NoiseSource, engines: Iterable[Engine]) -> Statement:
-    """What was released, with a word about steps that other code than the present made."""
+def statement_of(
+    ledger: Ledger, noise: NoiseSource, engines: Iterable[Engine], account: Account | None = None
+) -> Statement:
+    """What was released, with a word about steps that other code than the present made, and about other runs."""
     if ledger.budget.is_private:
         refuse_silence(ledger)
     for engine in engines:
         last = {part["code"]: part["until"] for part in engine.outcome.earlier if part["until"]}
         for code, until in last.items():
             note_other_code(ledger, f"the steps of {engine.name} up to {until:,}", code)
-    return Statement.of(ledger, noise.record())
+    total = account.spending.total(ledger.budget) if account else None
+    statement = Statement.of(ledger, noise.record())
+    return replace(statement, total=total.sentence()) if total else statement

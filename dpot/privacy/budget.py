@@ -7,7 +7,6 @@ from typing import Literal
 
 from dpot.privacy.conversion import Conversion
 from dpot.privacy.errors import POSITIVE, PROBABILITY, InvalidParameter, number
-from dpot.privacy.failures import Failures
 from dpot.privacy.rdp import Pricing
 from dpot.privacy.sensitivity import Bound
 from dpot.ranges import Positive, Probability
@@ -49,20 +48,18 @@ class Budget:
         """Whether there is an ε to keep."""
         return self.epsilon is not None
 
-    def less(self, failures: Failures) -> Budget:
-        """What is left of δ beside the failures of samplers: what noise is calibrated to.
+    def less(self, failure: float) -> Budget:
+        """What is left of δ beside the probability that a sampler fails: what noise is calibrated to.
 
-        Paper mode leaves it as it is, for the papers did not look at them.
+        Paper mode leaves it as it is, for the papers did not look at this.
         """
-        if self.mode == "paper" or self.epsilon is None or self.delta is None:
+        if self.mode == "paper" or self.delta is None:
             return self
-        left = self.delta - failures.cost(self.epsilon)
-        if left <= 0:
+        if failure >= self.delta:
             raise InvalidParameter(
-                f"delta={self.delta:g} does not cover what the samplers may fail by, "
-                f"{failures.cost(self.epsilon):.3g} at epsilon={self.epsilon:g}: take fewer steps or a smaller epsilon"
+                f"delta={self.delta:g} does not cover what the samplers may fail by, {failure:.3g}: take fewer steps"
             )
-        return replace(self, delta=left)
+        return replace(self, delta=self.delta - failure)
 
     @property
     def pricing(self) -> Pricing:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping
-from functools import cache
+from functools import cache, lru_cache
 
 import numpy as np
 from scipy import optimize
@@ -28,6 +28,7 @@ _SMALLEST, _LARGEST = 1e-9, 1e7  # noise outside this is a slip of units
 _LONGEST = math.log(16)  # step of a bracket: far below the answer an accountant has numbers too large to compute
 _LOUD = 100.0  # beyond, a loss distribution of Laplace noise takes minutes and gains nothing over ε = 1/σ
 _TOLERANCE = 1e-9  # of log σ
+_HAIR = 1 + 5e-9  # more noise than was found: what the failures of samplers take off δ is less than this gives back
 _MOST_STEPS = 1e12
 
 
@@ -67,13 +68,13 @@ def find_sigma(release: Release, steps: int, budget: Budget, pricing: Pricing | 
 
     def by_curve(sigma: float) -> float:
         event = release(sigma)
-        value, order = _epsilon_on(FEW_ORDERS, event, steps, terms, budget)
-        return value if order < FEW_ORDERS[-4] else _epsilon_on(ORDERS, event, steps, terms, budget)[0]
+        value, order = _epsilon_on(True, event, steps, terms, budget)
+        return value if order < FEW_ORDERS[-4] else _epsilon_on(False, event, steps, terms, budget)[0]
 
     kinds = {type(atom) for atom, _ in release(1.0).atoms()}
     if kinds == {Gaussian}:
         return least_sigma(own, epsilon)
-    sigma = least_sigma(by_curve, epsilon)
+    sigma = least_sigma(by_curve, epsilon) * _HAIR
     if Laplace in kinds and epsilon > _LOUD:
         return sigma
     if kinds <= {Gaussian, DiscreteGaussian, Laplace}:
@@ -100,8 +101,15 @@ def _terms(budget: Budget) -> tuple[Bound, Conversion]:
     return budget.bound, budget.conversion
 
 
-def _epsilon_on(orders: Floats, event: Event, steps: int, pricing: Pricing, budget: Budget) -> tuple[float, float]:
-    return epsilon_from_rdp(orders, steps * rdp(event, orders, pricing), pricing.delta, budget.conversion)
+def _epsilon_on(few: bool, event: Event, steps: int, pricing: Pricing, budget: Budget) -> tuple[float, float]:
+    orders = FEW_ORDERS if few else ORDERS
+    return epsilon_from_rdp(orders, steps * _curve(few, event, pricing), pricing.delta, budget.conversion)
+
+
+@lru_cache(maxsize=1024)
+def _curve(few: bool, event: Event, pricing: Pricing) -> Floats:
+    """Kept, for the same noise is calibrated many times in an audit, and for every seed of a cell."""
+    return rdp(event, FEW_ORDERS if few else ORDERS, pricing)
 
 
 def find_steps(

@@ -29,7 +29,6 @@ from dpot.privacy.errors import (
     whole,
 )
 from dpot.privacy.events import Adjacency, Event, Sampler, common_relation
-from dpot.privacy.failures import Failures
 from dpot.privacy.sensitivity import SOUND_BOUNDS, Bound
 
 _VERSION = 1
@@ -77,7 +76,7 @@ class Ledger:
         self._unsound: dict[str, None] = {}  # ordered, without repetition
         self._uncovered: dict[str, None] = {}
         self._conditions: dict[str, None] = {}
-        self.failures = Failures()  # of the samplers, over all releases
+        self.failure = 0.0  # the probability that a sampler fails, over all releases
         self.records: int | None = None  # how many private ones there are, where this is known
 
     @classmethod
@@ -112,11 +111,11 @@ class Ledger:
         *,
         source: str,
         sampler: str | Sampler,
-        failures: Failures = Failures(),  # noqa: B008  (a frozen value)
+        failure: float = 0.0,
     ) -> None:
         """Enter `count` releases of the event that are about to happen, or refuse them by name.
 
-        `source` says which code releases what; `sampler` is how that code draws its records, and `failures` how likely
+        `source` says which code releases what; `sampler` is how that code draws its records, and `failure` how likely
         one draw of it is to fail. In paper mode a sampler other than the event's is entered as an unsound step, in
         sound mode it is an error.
         """
@@ -128,7 +127,7 @@ class Ledger:
             mismatch = f"{source}: records were drawn by {drawn} sampling and priced as {event.sampler} sampling"
             if self.budget.mode == "sound":
                 raise SamplerMismatch(f"{mismatch}; charge the event of the sampler that runs")
-        failing = self.failures + failures.times(times)
+        failing = self.failure + times * failure
         if self.budget.epsilon is not None:
             after = self.spending()
             after[event] = after.get(event, 0) + times
@@ -140,7 +139,7 @@ class Ledger:
                 )
         key = (event, source, drawn)
         self._counts[key] = self._counts.get(key, 0) + times
-        self.failures = failing
+        self.failure = failing
         if mismatch:
             self.note_unsound(mismatch)
 
@@ -195,45 +194,24 @@ class Ledger:
 
     def epsilon(self) -> float:
         """ε spent so far, at the ledger's δ."""
-        return self._epsilon(self.spending(), self.failures)
+        return self._epsilon(self.spending(), self.failure)
 
-    def affordable(self, event: Event, failures: Failures | None = None) -> int:
-        """How many more releases of the event the budget allows, if each draw of its sampler may fail by so much."""
-        each = failures or Failures()
-        return find_steps(event, self.budget, self.spending(), lambda n: self._left(self.failures + each.times(n)))
+    def affordable(self, event: Event, failure: float = 0.0) -> int:
+        """How many more releases of the event the budget allows, if a draw of its sampler fails so likely."""
+        return find_steps(event, self.budget, self.spending(), lambda n: self._left(self.failure + n * failure))
 
     @property
     def delta(self) -> float:
         """What is left of δ for pricing, beside the failures of samplers; 0 if nothing is."""
-        if self.budget.epsilon is not None or not self.failures.variation:
-            return self._left(self.failures)
-        return self._settled(self.spending(), self.failures)[0]
+        return self._left(self.failure)
 
-    def _left(self, failures: Failures, epsilon: float | None = None) -> float:
-        """Beside these failures. They cost the more the larger ε is, which the budget bounds."""
+    def _left(self, failure: float) -> float:
         assert self.budget.delta is not None
-        if self.budget.mode == "paper":
-            return self.budget.delta
-        at = self.budget.epsilon if epsilon is None else epsilon
-        return max(0.0, self.budget.delta - failures.cost(0.0 if at is None else at))
+        return self.budget.delta if self.budget.mode == "paper" else max(0.0, self.budget.delta - failure)
 
-    def _epsilon(self, spending: Mapping[Event, int], failures: Failures) -> float:
-        if self.budget.epsilon is None and failures.variation:
-            return self._settled(spending, failures)[1]
-        return self._price(spending, self._left(failures))
-
-    def _settled(self, spending: Mapping[Event, int], failures: Failures) -> tuple[float, float]:
-        """(δ, ε) without a budget: the least ε that is proved at the δ which the failures leave at this very ε."""
-        epsilon = 0.0
-        while True:
-            left = self._left(failures, epsilon)
-            found = self._price(spending, left)
-            if found <= epsilon or math.isinf(found):
-                return left, found
-            epsilon = found * (1 + 1e-9)
-
-    def _price(self, spending: Mapping[Event, int], delta: float) -> float:
-        return own_epsilon(spending, delta, self.budget.bound, self.budget.conversion) if delta else math.inf
+    def _epsilon(self, spending: Mapping[Event, int], failure: float) -> float:
+        left = self._left(failure)
+        return own_epsilon(spending, left, self.budget.bound, self.budget.conversion) if left else math.inf
 
     def state_dict(self) -> dict[str, Any]:
         """Everything needed to go on after a restart, as JSON-able data."""
@@ -244,7 +222,7 @@ class Ledger:
             "unsound": self.unsound,
             "uncovered": self.uncovered,
             "conditions": self.conditions,
-            "failures": [self.failures.failure, self.failures.variation],
+            "failure": self.failure,
         }
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
@@ -267,10 +245,10 @@ class Ledger:
                 counts[key] = counts.get(key, 0) + whole("count", entry["count"])
             unsound, uncovered = dict.fromkeys(state["unsound"]), dict.fromkeys(state["uncovered"])
             conditions = dict.fromkeys(state.get("conditions", ()))
-            failures = Failures(*map(float, state.get("failures", ())))
+            failure = float(state.get("failure", 0.0))
         except (KeyError, TypeError) as error:
             raise UnknownEvent(f"not a stored ledger: {type(error).__name__} {error}") from None
-        self._counts, self.failures = counts, failures
+        self._counts, self.failure = counts, failure
         self._unsound, self._uncovered = unsound | self._unsound, uncovered | self._uncovered
         self._conditions = conditions | self._conditions
 

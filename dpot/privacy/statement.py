@@ -23,6 +23,8 @@ from dpot.privacy.events import (
     Sampled,
 )
 from dpot.privacy.ledger import Entry, Ledger
+from dpot.privacy.limitations import PAGE, applying
+from dpot.privacy.questions import layers
 from dpot.privacy.sensitivity import SOUND_BOUNDS, WHY
 from dpot.privacy.wording import adjacency_words, event_words, page, sampler_words
 
@@ -55,6 +57,7 @@ class Statement:
     noise: dict[str, Any] | None
     not_covered: list[str]
     other_budgets: list[str] = field(default_factory=list)  # numbers that are called budgets and are no ε, in words
+    total: str = ""  # what all runs together have released of these data, in words; empty where they are public
     warnings: list[str] = field(default_factory=list)  # what makes this (ε, δ) say little, however well it is proved
     set_aside: float = 0.0  # of δ, for samplers that may fail
     conditions: list[str] = field(default_factory=list)  # what is proved is proved provided that these are public
@@ -132,6 +135,7 @@ class Statement:
             "",
             f"**{self.headline()}**",
             "",
+            *([self.total, ""] if self.total else []),
             f"- Rigorous: **{self.verdict}**" + (", because" if self.verdict == "no" else ""),
             *[f"  - {reason}" for reason in self.reasons],
             *(["- On condition that these are public; they were taken from the records:"] if self.conditions else []),
@@ -155,6 +159,10 @@ class Statement:
         ]
         if self.noise is not None:
             lines += ["", f"Noise: {self.noise['generator']}, seeded by {self.noise['seeded_by']}."]
+        for title, answers in layers(self):
+            lines += ["", f"### {title}", "", *[f"- *{question}* {answer}" for question, answer in answers]]
+        if known := applying(self):
+            lines += ["", f"### Known limitations ({PAGE})", "", *[f"- {one.name} ({one.severity})" for one in known]]
         if self.other_budgets:
             lines += ["", "## Other budgets, which are no ε", "", *[f"- {item}" for item in self.other_budgets]]
         return "\n".join(lines) + "\n"
@@ -166,6 +174,7 @@ class Statement:
             headline=self.headline(),
             good=self.rigorous and self.epsilon is not None,
             facts=[
+                *([("All runs on these data", self.total)] if self.total else []),
                 ("Rigorous", self.verdict),
                 ("Because", self.reasons),
                 *([("On condition that these are public", self.conditions)] if self.conditions else []),
@@ -178,6 +187,7 @@ class Statement:
                 ("Noise", f"{self.noise['generator']}, seeded by {self.noise['seeded_by']}" if self.noise else "–"),
                 ("Not covered by this ε", self.not_covered),
                 *([("Other budgets, which are no ε", self.other_budgets)] if self.other_budgets else []),
+                (f"Known limitations ({PAGE})", [f"{one.name} ({one.severity})" for one in applying(self)]),
             ],
             tables=[
                 (
@@ -190,6 +200,7 @@ class Statement:
                     ("accountant", "ε, or why it has none"),
                     [(name, _verdict(account)) for name, account in self.accountants.items()],
                 ),
+                *[(title, ("question of NIST SP 800-226", "answer"), answers) for title, answers in layers(self)],
             ],
         )
 

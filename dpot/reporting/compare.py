@@ -34,6 +34,7 @@ class ComparedCell:
     remark: str = ""
     spread: float | None = None  # the published standard deviation, where there is one
     over: str | None = None  # what ours is over: seeds; of one run, its passes or draws of the data
+    guarantee: str | None = None  # of the ε that the runs state: proved, conditional or not proved
 
     @property
     def difference(self) -> float | None:
@@ -98,6 +99,7 @@ def compare(
                     remark=printed.remark if printed else "",
                     spread=printed.spread if printed else None,
                     over=over,
+                    guarantee=_guarantee(chosen) if values else None,
                 )
             )
     return cells
@@ -152,6 +154,13 @@ def _comparable(record: Record) -> bool:
 def _value(record: Record, metric: str) -> float | None:
     value = record.metrics.get(metric)
     return float(value["mean"] if isinstance(value, dict) else value) if value is not None else None
+
+
+def _guarantee(records: Sequence[KeptRecord]) -> str | None:
+    """What the weakest of the statements that promise an ε says of it; None if none promises one."""
+    verdicts = {r.statement().verdict for r in records if r.privacy.get("budget") is not None}
+    words = {"no": "not proved", "conditional": "conditional", "yes": "proved"}
+    return next((words[verdict] for verdict in words if verdict in verdicts), None)
 
 
 def _spread(records: Sequence[Record], values: list[float], metric: str) -> tuple[float | None, str | None]:

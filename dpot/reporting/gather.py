@@ -21,7 +21,6 @@ from dpot.reporting.store import KeptRecord
 
 PICTURES = (".png", ".svg", ".jpg")
 VERDICTS = ("within", "better", "near", "outside", "ours", "not comparable", "published only", "missing")
-METHODS = {"dp_merf": "DP-MERF"}
 COMPUTED = "computed"  # the stem of what is computed, and the folder of output_root that it is written to
 
 
@@ -175,12 +174,6 @@ class Gathered:
 def is_attack(record: KeptRecord) -> bool:
     """Whether a record was made by task=attack."""
     return ".attack." in str((record.config.get("task") or {}).get("_target_"))
-
-
-def audited_name(audit: dict[str, Any]) -> str:
-    """What was audited."""
-    name = METHODS.get(audit["method"], published.paper_name(audit["method"]))
-    return name + (" as in the paper" if audit["unsound"] else "")
 
 
 def _home(record: KeptRecord) -> str | None:

@@ -13,9 +13,9 @@ from typing import Any
 
 from markupsafe import Markup
 
-from dpot.reporting import markup, methods_page, pieces, published, sheet_page
+from dpot.reporting import audits, markup, methods_page, pieces, published, sheet_page
 from dpot.reporting.charts import Bar, bars, share
-from dpot.reporting.gather import VERDICTS, Gathered, SheetState, audited_name
+from dpot.reporting.gather import VERDICTS, Gathered, SheetState
 from dpot.reporting.site import CLAIM_KINDS, Site, paper_page
 
 HEROES = ("Sketch", "DP-SWD-exact")  # whose samples greet the reader
@@ -146,27 +146,14 @@ def _by_paper(claim: dict[str, Any]) -> tuple[int, str]:
 def _audits(site: Site) -> None:
     rows, drawn = [], []
     for a in site.gathered.audits:
-        positive, null, moved = (a["controls"][name] for name in ("positive", "null", "sensitivity"))
-        name = audited_name(a)
-        bad = a["refuted"] or not moved["holds"]
-        verdict = "refuted" if a["refuted"] else "not refuted" if moved["holds"] else "sensitivity violated"
+        name = audits.called(a)
         rows.append(
             {
-                "name": name,
-                "claimed": f"{a['claimed_epsilon']:.3g}",
-                "bound": f"{a['lower_bound']:.3g}",
-                "right": f"{a['correct']} of {a['guesses']}",
-                "verdict": verdict,
-                "bad": bad,
-                "off": f"{positive['lower_bound']:.3g}",
-                "alarms": f"{100 * null['false_alarms']:.1f}%",
-                "declared": f"{moved['declared']:.4g}",
-                "actual": f"{moved['actual']:.4g}",
-                "controls": "behave" if positive["caught"] and null["passed"] else "FAIL",
-                "unsound": a["unsound"],
-                "confidence": a["confidence"],
-                "delta": f"{a['delta']:g}",
-                "canaries": a["canaries"],
+                "cells": audits.cells(a),
+                "bad": not a["passed"],
+                "stale": audits.is_stale(a),
+                "verdict": audits.verdict(a),
+                "words": audits.in_words(a),
             }
         )
         drawn += [
@@ -174,7 +161,7 @@ def _audits(site: Site) -> None:
             Bar(f"{name}: at least", a["lower_bound"], f"{a['lower_bound']:.3g}"),
         ]
     chart = Markup(bars("Claimed ε (hollow) and what the audit found", drawn))
-    site.page("audits.html", "audits.html", title="Audits", audits=rows, chart=chart)
+    site.page("audits.html", "audits.html", title="Audits", head=audits.HEAD, audits=rows, chart=chart)
 
 
 def _attacks(site: Site) -> None:

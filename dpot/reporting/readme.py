@@ -16,8 +16,8 @@ from dpot.config import REPOSITORY
 from dpot.errors import DataError
 from dpot.privacy.statement import Statement
 from dpot.record import write_atomically
-from dpot.reporting import methods_page, published, store
-from dpot.reporting.gather import Gathered, RunsOfCell, SheetState, audited_name, gather
+from dpot.reporting import audits, methods_page, published, store
+from dpot.reporting.gather import Gathered, RunsOfCell, SheetState, gather
 
 MARK = "written by `make readme`"
 README = REPOSITORY / "README.md"
@@ -128,14 +128,12 @@ def checks(gathered: Gathered) -> str:
         found = Counter(c["verdict"] for c in gathered.claims if c["paper"] == paper)
         name = published.paper_name(paper)
         lines.append(f"| {name} | {found['holds']} | {found['conditional']} | {found['false']} |")
-    lines += ["", "| audit | claimed ε | ε at least (95%) | with the noise off | verdict |", "|---|---|---|---|---|"]
+    lines += ["", "| audit | claimed ε | ε at least (95%) | planted faults | verdict |", "|---|---|---|---|---|"]
     for audit in gathered.audits:
-        name = audited_name(audit)
-        off = audit["controls"]["positive"]["lower_bound"]
-        verdict = "**refuted**" if audit["refuted"] else "not refuted"
-        lines.append(
-            f"| {name} | {audit['claimed_epsilon']:.3g} | {audit['lower_bound']:.3g} | {off:.3g} | {verdict} |"
-        )
+        shown = [f"{audit['claimed_epsilon']:.3g}", f"{audit['lower_bound']:.3g}", audits.caught(audit)]
+        verdict = "**refuted**" if audit["refuted"] else audits.verdict(audit)
+        stale = " (stale)" if audits.is_stale(audit) else ""
+        lines.append(f"| {' | '.join([audits.called(audit), *shown, verdict + stale])} |")
     return "\n".join(lines)
 
 

@@ -48,6 +48,11 @@ def ours_text(cell: ComparedCell) -> str:
     return short_text(cell) + (" (passes)" if cell.over == "passes" else "")
 
 
+def dagger(cell: ComparedCell) -> str:
+    """The mark of a number whose runs state an ε that is not proved."""
+    return "†" if cell.guarantee == "not proved" else ""
+
+
 def difference_text(cell: ComparedCell) -> str:
     """Ours minus published, with its sign."""
     if cell.difference is None:
@@ -69,6 +74,8 @@ def legend(cells: list[ComparedCell]) -> list[str]:
         lines.append("With one seed, ± is the standard deviation over draws of the data within the run.")
     if any(c.over == "passes" for c in made):
         lines.append("With one seed, ± is the standard deviation over the run's passes of sampling and classifying.")
+    if any(c.guarantee == "not proved" for c in made):
+        lines.append("† marks runs whose ε is stated without a complete proof; their statements say why.")
     if any(not c.comparable for c in made):
         lines.append("Numbers marked * are NOT comparable with the published ones (smaller profile or other data).")
     lines += [f"{c.row}: {c.remark}." for c in {c.row: c for c in cells if c.remark}.values()]
@@ -103,7 +110,8 @@ class Terminal:
 def _cell_text(cell: ComparedCell) -> Text:
     star = "*" if cell.verdict == "not comparable" else ""
     return Text.assemble(
-        f"{number(cell.published, cell.metric)} | ", (f"{short_text(cell)}{star}", STYLE.get(cell.verdict, "dim"))
+        f"{number(cell.published, cell.metric)} | ",
+        (f"{short_text(cell)}{dagger(cell)}{star}", STYLE.get(cell.verdict, "dim")),
     )
 
 
@@ -135,7 +143,7 @@ def markdown(sheet: Sheet, cells: list[ComparedCell]) -> str:
     ]
     for c in cells:
         lines.append(
-            f"| {c.row} | {c.column} | {number(c.published, c.metric)} | {ours_text(c)} | {c.seeds} "
+            f"| {c.row} | {c.column} | {number(c.published, c.metric)} | {ours_text(c)}{dagger(c)} | {c.seeds} "
             f"| {difference_text(c)} | {c.verdict} |"
         )
     return "\n".join([*lines, "", *legend(cells), ""])
@@ -161,6 +169,7 @@ def latex(sheet: Sheet, cells: list[ComparedCell]) -> str:
         for column in columns:
             cell = next(c for c in cells if c.row == row and c.column == column)
             ours = ours_text(cell).replace(" ± ", r"\,$\pm$\,").replace("–", "--")
+            ours += dagger(cell).replace("†", r"$^\dagger$")
             parts.append(f"{number(cell.published, cell.metric).replace('–', '--')} & {ours}")
         lines.append(" & ".join(parts) + r" \\")
     notes = [f"% {line}" for line in legend(cells)]
@@ -171,7 +180,7 @@ def comma_separated(cells: list[ComparedCell]) -> str:
     """CSV, one line per cell."""
     out = io.StringIO()
     writer = csv.writer(out)
-    names = ["row", "column", "metric", "published", "ours", "std", "seeds", "profile", "data", "verdict"]
+    names = ["row", "column", "metric", "published", "ours", "std", "seeds", "profile", "data", "verdict", "guarantee"]
     writer.writerow(names)
     for c in cells:
         writer.writerow([getattr(c, name) for name in names])

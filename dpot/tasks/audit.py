@@ -1,23 +1,26 @@
-"""`task=audit`: is a claimed ε contradicted by what the method lets out?
+"""`task=audit`: is a claimed ε contradicted by what a method lets out?
 
-Three looks at the method's own code, on synthetic records, in seconds on a CPU:
+A method of any task runs on a handful of records (scenes.py), and its releases are repeated many thousand times on two
+neighbouring data sets that the adversary has chosen (rehearsal.py). How well the two are told apart is a lower bound on
+ε that holds with the stated confidence (dpot/privacy/audit.py). Beside it, looks at the parts: does a record move the
+release by more than was stated, is the noise as large as was stated, are records drawn as seldom as was stated, does
+nothing but the batch decide what comes to the gate, are directions of projections unknown beforehand.
 
-- one run with canaries (dpot/privacy/audit.py): a lower bound on ε that holds with the stated confidence and must not
-  exceed the claim. Its positive control is the same run with the noise switched off, which must be caught; its null
-  control guesses coins that the run never saw, and must find nothing.
-- replay: the method on neighbouring data with the same noise. What the noise is enough for, by the ledger, against how
-  far one record moves what it hides.
-- the noise itself: what left the gate less what came to it is the noise that was added; is it what was stated?
-
-An audit can refute an ε; it can never prove one.
+Every audit is itself tested: the same with a planted fault must be caught, the same without any difference between the
+two data sets must find nothing. An audit can refute an ε; it can never prove one.
 """
 
 from __future__ import annotations
 
-import contextlib
+import itertools
 import json
 import logging
 import math
+import time
+from collections import Counter
+from collections.abc import Iterator
+from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -25,234 +28,277 @@ import numpy as np
 import torch
 from omegaconf import DictConfig
 from rich.console import Console
-from torch import Tensor
 
 from dpot import config
-from dpot.errors import PrivacyError, UsageError
-from dpot.methods.generate.base import Method, Problem
-from dpot.methods.tape import Ended, Tape
+from dpot.errors import UsageError
+from dpot.fingerprint import audited_code
+from dpot.methods.tape import Tape
 from dpot.privacy import audit
+from dpot.privacy.audit import Floats
 from dpot.privacy.budget import Budget
-from dpot.privacy.events import DiscreteGaussian, Event, Gaussian, ProjectionGaussian, Sampled
+from dpot.privacy.events import Adjacency, Sampled
 from dpot.privacy.ledger import Ledger
-from dpot.privacy.noise import NoiseSource
 from dpot.ranges import Count, Probability
 from dpot.record import provenance, write_atomically
-from dpot.tasks.audited import CLASSES, SIDE, Audited, Canaries, Plain, watched
+from dpot.reporting.audits import in_words
 from dpot.tasks.base import Answer, Task
+from dpot.tasks.rehearsal import (
+    CANARY,
+    Batch,
+    Cast,
+    Neighbours,
+    Rehearsal,
+    always_drawn,
+    drawn_twice,
+    known_directions,
+    measured_noise,
+    with_it,
+)
+from dpot.tasks.scenes import CLASSES, Records, Scene, arbitrary, patterns, scene_of
 
 log = logging.getLogger("dpot")
-NEARLY_ALL = 0.75  # of the largest bound that so many guesses can give
+FEW, MANY = 4, 4096  # records; as few as the method takes
 ROUNDING = 1e-3  # float32 sums of two runs that differ in one record
+ERRORS = 5  # standard errors that a measured number may be off
 
 
 class Audit(Task):
     """Audit the method that `loss=` names at the budget of `privacy=`.
 
-    canaries: null: as many as the method's score is made for. guesses: null: half of them.
+    repetitions: of all releases of the method, on each of the two data sets. steps: releases of a method that looks at
+    private records in every step; its noise is calibrated to these. pairs: neighbours that the adversary tries.
     """
 
     def __init__(
         self,
-        canaries: Count | None = None,
-        guesses: Count | None = None,
-        steps: Count = 20,
+        repetitions: Count = 100_000,
+        steps: Count = 2,
+        pairs: Count = 24,
         confidence: Probability = 0.95,
-        replays: Count = 6,
+        nulls: Count = 40,
     ) -> None:
-        self.canaries, self.guesses, self.steps = canaries, guesses, steps
-        self.confidence, self.replays = confidence, replays
+        self.repetitions, self.steps, self.pairs = repetitions, steps, pairs
+        self.confidence, self.nulls = confidence, nulls
+        if repetitions < 8 * audit.FEWEST:
+            raise UsageError(f"task.repetitions={repetitions}: take {8 * audit.FEWEST} or more, to count with")
 
     def run(self, cfg: DictConfig) -> Answer:
-        """One run, its controls, the replays; the answer says whether the claim stands."""
-        kind = watched(config.instantiate(cfg.loss, "loss"))
-        canaries = self.canaries or kind.canaries
-        guesses = self.guesses or canaries // 2
-        if guesses > canaries:
-            raise UsageError(f"task.guesses={guesses}: there are only {canaries} canaries")
+        """The search for neighbours, the repetitions, the controls; the answer says whether the claim stands."""
+        began, code = time.perf_counter(), audited_code(str(cfg.loss._target_))
+        scene = scene_of(config.locate(str(cfg.loss._target_), "loss"))
         budget: Budget = config.instantiate(cfg.privacy, "privacy")
         if budget.epsilon is None or budget.delta is None:
             raise UsageError("privacy.epsilon: an audit needs a claim to test")
-        reach = audit.best_bound(canaries, guesses, budget.delta, self.confidence)
-        if budget.epsilon >= reach:
-            log.warning(
-                "privacy.epsilon=%g: %d guesses can refute no more than %.3g, so this claim cannot be refuted; take "
-                "a smaller epsilon or more canaries",
-                budget.epsilon,
-                guesses,
-                reach,
-            )
-        data = self._audit(cfg, kind, budget, canaries, guesses)
-        suffix = "-paper" if budget.mode == "paper" else ""
-        path = Path(cfg.output_root) / "audit" / f"{data['method']}{suffix}.json"
+        data = self._audit(cfg, scene, budget)
+        data |= {"seconds": round(time.perf_counter() - began, 1), "code": code}
+        path = Path(cfg.output_root) / "audit" / f"{data['name']}.json"
         write_atomically(path, json.dumps(data | {"provenance": provenance(cfg)}, indent=1) + "\n")
-        return Answer(data, lambda console: _show(console, data, path), exit_code=0 if data["passed"] else 1)
 
-    def _audit(self, cfg: DictConfig, kind: Audited, budget: Budget, count: int, guesses: int) -> dict[str, Any]:
+        def show(console: Console) -> None:
+            for line in (*in_words(data), f"wrote {path}"):
+                console.print(line, highlight=False)
+
+        return Answer(data, show, exit_code=0 if data["passed"] else 1)
+
+    def _audit(self, cfg: DictConfig, scene: Scene, budget: Budget) -> dict[str, Any]:
         assert budget.delta is not None
-        seeds = [int(s.generate_state(1)[0]) for s in np.random.SeedSequence(cfg.seed).spawn(5)]
-        random, rng = torch.Generator().manual_seed(seeds[0]), np.random.default_rng(seeds[1])
-        canaries = Canaries.draw(count, random)
-        included = rng.random(count) < 0.5
-        images = canaries.images(torch.from_numpy(included))
-        bounds, scores, ledgers = {}, {}, {}
-        for name, strength in (("claim", 1.0), ("noise off", 0.0)):
-            tape, method, ledgers[name] = self._release(
-                cfg, kind, budget, images, canaries.labels, seeds[2], Tape(strength), self.steps
-            )
-
-            def shadow(others: Tensor, tape: Tape = tape) -> Tape:
-                # where records are sampled, which ones were drawn is as secret as the noise
-                seed = seeds[4] if any(isinstance(one.event, Sampled) for one in tape.passed) else seeds[2]
-                answers = Tape(answers=[one.noisy for one in tape.passed], ends=True)
-                return self._release(cfg, kind, budget, others, canaries.labels, seed, answers, self.steps)[0]
-
-            scores[name] = kind.score(method, tape, canaries, shadow).double().numpy()
-            bounds[name] = audit.OneRun.of(scores[name], included, guesses, budget.delta, self.confidence)
-        claimed = ledgers["claim"].epsilon()
-        one, off = bounds["claim"], bounds["noise off"]
-        null = audit.false_alarms(scores["claim"], guesses, budget.delta, self.confidence, rng)
-        # Where the claim is beyond what any guesses could refute, noise off is caught if nearly all of them are right.
-        reach = audit.best_bound(count, one.guesses, budget.delta, self.confidence)
-        caught = off.lower_bound > min(claimed, NEARLY_ALL * reach)
-        positive = {"lower_bound": off.lower_bound, "correct": off.correct, "reach": reach, "caught": caught}
-        replay = self._replay(cfg, kind, budget, random, seeds[3])
-        passed = one.lower_bound <= claimed and positive["caught"] and null["passed"] and replay["holds"]
+        delta, rng = budget.delta, np.random.default_rng(cfg.seed)
+        cast = self._cast(cfg, scene, budget)
+        claimed = cast.ledger.epsilon()
+        tried = self._tried(cast, scene, torch.Generator().manual_seed(cfg.seed))
+        best = max(tried, key=Rehearsal.signal)
+        batches = cast.draw(self.repetitions)  # the same on both sides: each is counted by itself
+        without, present = best.scores(False, batches), best.scores(True, batches)
+        told = audit.tell_apart(without, present, delta, self.confidence)
+        perfect = audit.perfect_scores(cast.events, self.repetitions, rng)
+        reach = audit.tell_apart(*perfect, delta, self.confidence)
+        parts = self._parts(cast, tried, best, batches)
+        null = audit.false_alarms(without, delta, self.confidence, rng, self.nulls)
+        faults = self._planted(cast, best, batches, without, parts, claimed, delta)
+        caught = all(fault["caught_by"] or fault["harmless"] for fault in faults.values())
+        sound = all(part["holds"] for part in parts.values())
         return {
-            "method": [part for part in str(cfg.loss._target_).split(".")[:-1] if part != "method"][-1],
+            **_names(str(cfg.loss._target_), budget),
             "claimed_epsilon": claimed,
-            "delta": budget.delta,
-            "lower_bound": one.lower_bound,
+            "delta": delta,
             "confidence": self.confidence,
-            "canaries": one.canaries,
-            "guesses": one.guesses,
-            "correct": one.correct,
-            "refuted": one.lower_bound > claimed,
-            "controls": {"positive": positive, "null": null, "sensitivity": replay},
-            "unsound": ledgers["claim"].unsound,
-            "passed": bool(passed),
+            "lower_bound": told.epsilon,
+            "if_gaussian": told.gaussian,
+            "reach": {"lower_bound": reach.epsilon, "if_gaussian": reach.gaussian},
+            "told": told.to_dict(),
+            "repetitions": self.repetitions,
+            "releases": len(cast.events),
+            "events": [event.to_dict() for event in dict.fromkeys(cast.events)],
+            "adjacency": str(cast.relation),
+            "records": len(cast.records.y),
+            "neighbours": best.pair.name,
+            "refuted": told.epsilon > claimed,
+            "parts": parts,
+            "controls": {"planted": faults, "null": null},
+            "unsound": cast.ledger.unsound,
+            "passed": bool(told.epsilon <= claimed and sound and caught and null["passed"]),
         }
 
-    def _release(
-        self,
-        cfg: DictConfig,
-        kind: Audited,
-        budget: Budget,
-        images: Tensor,
-        labels: Tensor,
-        seed: int,
-        tape: Tape,
-        steps: int,
-    ) -> tuple[Tape, Method, Ledger]:
-        """Run the configured method once: what passed its gate, the method as it was run, what the ledger holds."""
-        method: Method = config.instantiate(cfg.loss, "loss")
-        kind.ease(method)
-        torch.manual_seed(cfg.seed)
-        problem = Problem(
-            images=images,
-            labels=labels,
-            classes=CLASSES,
-            generator=Plain(kind.pixel_range),
-            budget=budget,
-            ledger=Ledger.of(budget),
-            noise=NoiseSource(seed),
-            tape=tape,
-            random=torch.Generator().manual_seed(cfg.seed),
-            max_steps=steps,
-        )
-        with contextlib.suppress(Ended):
-            method.fit(problem)
-        if not tape.passed:
-            raise PrivacyError(
-                f"loss: {type(method).__name__} let nothing out through the gate: what did it learn from?"
+    def _cast(self, cfg: DictConfig, scene: Scene, budget: Budget) -> Cast:
+        """One run on as few records as the method takes."""
+
+        def perform(records: Records, tape: Tape, noise: int) -> Ledger:
+            return scene.perform(
+                lambda: config.instantiate(cfg.loss, "loss"), records, budget, cfg.seed, noise, tape, self.steps
             )
-        return tape, method, problem.ledger
 
-    def _replay(
-        self, cfg: DictConfig, kind: Audited, budget: Budget, random: torch.Generator, seed: int
-    ) -> dict[str, Any]:
-        """One step on neighbouring data, several times: the largest move of each release, and its noise."""
-        size = kind.population(config.instantiate(cfg.loss, "loss"))
-        labels = torch.arange(size) % CLASSES
-        moves: dict[int, float] = {}
-        noises: dict[int, Tensor] = {}
-        events: list[Event] = []
-        for trial in range(self.replays):
-            images = (torch.rand(size, 1, SIDE, SIDE, generator=random) < 0.3).float()
-            other = images.clone()
-            position = int(torch.randint(size, (1,), generator=random))
-            images[position], other[position] = _opposites(trial, random)
-            one, _, _ = self._release(cfg, kind, budget, images, labels, seed + trial, Tape(), 1)
-            same = Tape(answers=[passed.noisy for passed in one.passed], ends=True)
-            two, _, _ = self._release(cfg, kind, budget, other, labels, seed + trial, same, 1)
-            events = [passed.event for passed in one.passed]
-            for i, (here, there) in enumerate(zip(one.passed, two.passed, strict=True)):
-                apart = here.in_units(here.bounded.double() - there.bounded.double())
-                moved = float(apart.norm()) / kind.steps_apart(here.event)
-                moves[i] = max(moves.get(i, 0.0), moved)
-                drawn = here.in_units(here.noisy.double() - here.value.double())
-                noises[i] = torch.cat([noises[i], drawn]) if i in noises else drawn
-        return _judged(events, moves, noises)
+        size = FEW
+        while True:
+            black = scene.record(patterns()["black"])
+            records = Records(black.expand(size, *scene.shape).clone(), torch.arange(size) % CLASSES)
+            try:
+                return Cast(perform, _seeds(cfg.seed), records)
+            except UsageError:
+                if size >= MANY:
+                    raise
+                size *= 4
+
+    def _tried(self, cast: Cast, scene: Scene, random: torch.Generator) -> list[Rehearsal]:
+        """Neighbours that may be told apart well: patterns as different as can be, then arbitrary ones."""
+        pairs = neighbours(cast.relation, cast.sampler is not None, cast.records, scene, random)
+        return [Rehearsal(cast, pair) for pair in itertools.islice(pairs, self.pairs)]
+
+    def _parts(
+        self, cast: Cast, tried: list[Rehearsal], best: Rehearsal, batches: list[list[Batch]]
+    ) -> dict[str, dict[str, Any]]:
+        """Sensitivity, noise, sampler and directions, each against what was stated."""
+        moves = np.max([one.largest_moves() for one in tried], axis=0)
+        parts = {"sensitivity": _sensitivity(float(moves.max()), [float(m) for m in moves])}
+        parts["noise"] = _noise(best)
+        event = cast.events[0]
+        if isinstance(event, Sampled):
+            parts["sampler"] = _frequency(cast.shares, event.rate)  # type: ignore[attr-defined]
+        two = [cast.values(best.pair.present, best.some()[0]) for _ in range(2)]
+        same = all(torch.equal(a.bounded, b.bounded) for a, b in zip(*two, strict=True))
+        parts["batch"] = {"holds": same}  # nothing but the batch that the sampler was told decides what is released
+        if "directions" in two[0][0].public:
+            parts["directions"] = _directions(*(values[0].public for values in two))
+        return parts
+
+    def _planted(
+        self,
+        cast: Cast,
+        best: Rehearsal,
+        batches: list[list[Batch]],
+        without: Floats,
+        parts: dict[str, dict[str, Any]],
+        claimed: float,
+        delta: float,
+    ) -> dict[str, dict[str, Any]]:
+        """The same audit of what is wrong on purpose.
+
+        A record that is counted twice and moves no release by more than was stated breaks nothing: where the whole
+        release is clipped, as DP-Sinkhorn's, that fault is harmless.
+        """
+
+        def fault(bound: audit.Told | None, part: str, found: dict[str, Any]) -> dict[str, Any]:
+            ways = ["the bound"] if bound is not None and bound.epsilon > claimed else []
+            ways += [] if found["holds"] else [part]
+            kept = {} if bound is None else {"lower_bound": bound.epsilon, "if_gaussian": bound.gaussian}
+            return kept | {"caught_by": ways, "harmless": part == "sensitivity" and not ways}
+
+        def told(present: Floats, against: Floats = without) -> audit.Told:
+            return audit.tell_apart(against, present, delta, self.confidence)
+
+        half = Rehearsal(cast, best.pair, strength=0.5)
+        found = told(half.scores(True, batches), half.scores(False, batches))
+        faults = {"noise at half size": fault(found, "noise", _noise(half))}
+        if (sampler := cast.sampler) is None:
+            twice = Rehearsal(cast, _twice(best.pair))
+            found, moved = told(twice.scores(True, batches), twice.scores(False, batches)), max(twice.largest_moves())
+        else:
+            found = told(best.scores(True, drawn_twice(batches, sampler)))
+            moved = max(best.largest_moves(partial(with_it, sampler=sampler)))
+        faults["record counted twice"] = fault(found, "sensitivity", _sensitivity(moved, []))
+        if sampler is not None and "sampler" in parts:
+            drawn = always_drawn(batches, sampler)
+            counted = [Counter(release) for release in drawn]
+            faults["record always drawn"] = fault(
+                told(best.scores(True, drawn)), "sampler", _frequency(counted, parts["sampler"]["stated"])
+            )
+        if "directions" in parts:
+            public = cast.passed[0].public
+            faults["directions known beforehand"] = fault(None, "directions", _directions(public, public))
+        return faults
 
 
-def _opposites(trial: int, random: torch.Generator) -> tuple[Tensor, Tensor]:
-    """Two records that are far apart: black and white, two halves, or noise and its negative."""
-    black = torch.zeros(1, SIDE, SIDE)
-    half = black.clone()
-    half[:, : SIDE // 2] = 1
-    noise = (torch.rand(1, SIDE, SIDE, generator=random) < 0.5).float()
-    return ((black, 1 - black), (half, 1 - half), (noise, 1 - noise))[trial % 3]
+def neighbours(
+    relation: Adjacency, sampled: bool, records: Records, scene: Scene, random: torch.Generator
+) -> Iterator[Neighbours]:
+    """Pairs of data sets without end, as the relation has them: all other records are alike, or arbitrary."""
+    known = {name: scene.record(pixels) for name, pixels in patterns().items()}
+    any_record = map(scene.record, arbitrary(random))
+    chosen = [(a, b, c) for c in ("right", "black", "white", "dim") for a, b in (("left", "right"), ("white", "black"))]
+    named = ((f"{a} for {b} among {c}", (known[a], known[b], known[c])) for a, b, c in chosen)
+    drawn = (
+        (f"arbitrary records {i}", (next(any_record), next(any_record), next(any_record))) for i in itertools.count()
+    )
+    for name, (one, other, rest) in itertools.chain(named, drawn):
+        base = Records(rest.expand_as(records.x).clone(), records.y)
+        for label in (None, CLASSES - 1) if relation is Adjacency.REPLACE_ONE else (None,):
+            present = base.but(CANARY, one)
+            if relation is not Adjacency.ADD_REMOVE:
+                called = name if label is None else f"{name}, with another label"
+                yield Neighbours(present, base.but(CANARY, other, label), called)
+            else:
+                yield Neighbours(present, None if sampled else present.without(CANARY), name)
 
 
-def _judged(events: list[Event], moves: dict[int, float], noises: dict[int, Tensor]) -> dict[str, Any]:
-    """For each release: the move its noise is enough for (by its event), and the largest move found.
-
-    The noise is measured on n numbers, to one part in √(2n); five such parts are left as room.
-    """
-    releases = []
-    for i, event in enumerate(events):
-        noise, multiplier = noises[i], _multiplier(event)
-        std = float(noise.square().mean().sqrt())
-        room = 5 / math.sqrt(2 * noise.numel())
-        declared = std / multiplier
-        releases.append(
-            {
-                "noise": std,
-                "noise_multiplier": multiplier,
-                "declared": declared,
-                "actual": moves[i],
-                "holds": moves[i] <= declared * (1 + room) + ROUNDING * declared,
-            }
-        )
-    worst = max(releases, key=lambda r: float(r["actual"]) / float(r["declared"]))
-    summary = {"declared": worst["declared"], "actual": worst["actual"], "holds": all(r["holds"] for r in releases)}
-    return summary | {"releases": releases}
+def _twice(pair: Neighbours) -> Neighbours:
+    """The record in question in two places, of the same label."""
+    again = CANARY + CLASSES
+    assert pair.other is not None  # no sampler
+    copied = pair.present.but(again, pair.present.x[CANARY])
+    if len(pair.other.y) < len(pair.present.y):
+        return replace(pair, present=copied, other=copied.without(again).without(CANARY))
+    return replace(pair, present=copied, other=pair.other.but(again, pair.other.x[CANARY], int(pair.other.y[CANARY])))
 
 
-def _multiplier(event: Event) -> float:
-    """Noise over sensitivity, as the ledger entered it."""
-    inside = event.event if isinstance(event, Sampled) else event
-    if isinstance(inside, Gaussian):
-        return inside.noise_multiplier
-    if isinstance(inside, ProjectionGaussian):
-        return inside.sigma / inside.diameter
-    if isinstance(inside, DiscreteGaussian):
-        return inside.sigma / (inside.sensitivity * math.sqrt(inside.coordinates))
-    raise UsageError(f"an audit cannot judge the noise of {type(inside).__name__}")
+def _sensitivity(actual: float, releases: list[float]) -> dict[str, Any]:
+    """How far one record moves a release, over what was stated."""
+    return {"stated": 1.0, "actual": actual, "releases": releases, "holds": actual <= 1 + ROUNDING}
 
 
-def _show(console: Console, data: dict[str, Any], path: Path) -> None:
-    positive, null, moved = (data["controls"][name] for name in ("positive", "null", "sensitivity"))
-    claim = f"({data['claimed_epsilon']:.4g}, {data['delta']:g})"
-    lines = [
-        f"{data['method']}: claimed {claim}; ε ≥ {data['lower_bound']:.3g} with confidence {data['confidence']:g} "
-        f"({data['correct']} of {data['guesses']} guesses right): {'REFUTED' if data['refuted'] else 'not refuted'}",
-        f"noise off: ε ≥ {positive['lower_bound']:.3g}, {'caught' if positive['caught'] else 'NOT CAUGHT'}",
-        f"unseen coins: {100 * null['false_alarms']:.1f}% false alarms, {'' if null['passed'] else 'NOT '}as stated",
-        f"sensitivity: the noise is enough for {moved['declared']:.4g}, found {moved['actual']:.4g}: "
-        f"{'holds' if moved['holds'] else 'VIOLATED'}",
-        *(f"unsound: {reason}" for reason in data["unsound"]),
-        f"wrote {path}",
-    ]
-    for line in lines:
-        console.print(line, highlight=False)
+def _noise(one: Rehearsal) -> dict[str, Any]:
+    """For the release whose noise is least: its noise over the stated sensitivity, measured, against the ledger's."""
+    (batch, _), *_ = one.cast.shares[0].most_common(1)
+    found = []
+    for passed in one.values(False, batch):
+        measured, numbers = measured_noise(passed)
+        found.append((measured / audit.noise_over_sensitivity(passed.event), numbers, passed))
+    ratio, numbers, passed = min(found, key=lambda f: f[0])
+    stated = audit.noise_over_sensitivity(passed.event)
+    room = ERRORS / math.sqrt(2 * numbers)
+    return {"stated": stated, "measured": ratio * stated, "holds": ratio >= 1 - room}
+
+
+def _frequency(shares: list[Counter[Batch]], rate: float) -> dict[str, Any]:
+    """How often the record in question was drawn."""
+    total = sum(counts.total() for counts in shares)
+    found = sum(n for counts in shares for batch, n in counts.items() if CANARY in batch) / total
+    room = ERRORS * math.sqrt(rate * (1 - rate) / total)
+    return {"stated": rate, "measured": found, "holds": found <= rate + room}
+
+
+def _directions(first: Any, second: Any) -> dict[str, Any]:
+    """Whether directions are unknown beforehand to somebody who knows the public seed."""
+    return {"holds": not known_directions(first, second)}
+
+
+def _names(target: str, budget: Budget) -> dict[str, str]:
+    """The method, and the name of its file: dp_merf, adapt-dp_swd, dp_swd-paper."""
+    *room, method = [part for part in target.split(".")[2:-1] if part != "method"]
+    prefix = "" if room in ([], ["generate"]) else f"{room[0]}-"
+    return {"method": method, "name": f"{prefix}{method}{'-paper' if budget.mode == 'paper' else ''}", "target": target}
+
+
+def _seeds(seed: int) -> Iterator[int]:
+    """Seeds of noise, never twice the same."""
+    root = np.random.SeedSequence(seed)
+    while True:
+        yield int(root.spawn(1)[0].generate_state(1, np.uint64)[0] >> np.uint64(1))

@@ -83,7 +83,7 @@ class Classify(TrainingTask[ClassifierTraining]):
         metrics = _metrics(problem, accuracies, budgets, one.outcomes["training"])
         note_form(problem.ledger, one.data)
         problem.ledger.note_uncovered("the test accuracy after each epoch, if it decided when to stop")
-        statement = statement_of(problem.ledger, problem.noise, [one.engine])
+        statement = statement_of(problem.ledger, problem.noise, [one.engine], problem.account)
         statement = replace(statement, other_budgets=[str(budget) for budget in budgets.final])
         return Findings(metrics, statement, len(one.data.train), history=metrics["epochs"])
 

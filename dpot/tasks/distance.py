@@ -18,7 +18,7 @@ from rich.console import Console
 from rich.table import Table
 
 from dpot import config
-from dpot.data.base import Dataset
+from dpot.data.base import Dataset, Pair
 from dpot.errors import UsageError
 from dpot.methods.distance.direct_wad import DirectWad
 from dpot.methods.distance.parties import Distance as Method
@@ -98,7 +98,7 @@ class Distance(TrainingTask[Training]):
             spent = {"method": 0.0, "direct": 0.0}
             gaps = []
             for name, side in self._sets(first, random):
-                found, seconds, estimate, pair = self._timed(method, side, second, random, budget)
+                found, seconds, estimate, pair = self._timed(method, side, second, random, budget, one)
                 spent["method"] += seconds
                 sliced = isinstance(method, SketchDistance)
                 truth = method.exact(*pair) if isinstance(method, SketchDistance) else math.nan
@@ -156,9 +156,19 @@ class Distance(TrainingTask[Training]):
         return [("distance", first), *noisy]
 
     def _timed(
-        self, method: Method, first: Side, second: Side, random: torch.Generator, budget: Budget
+        self,
+        method: Method,
+        first: Side,
+        second: Side,
+        random: torch.Generator,
+        budget: Budget,
+        one: Training | None = None,
     ) -> tuple[float, float, Estimate, tuple[Party, Party]]:
         pair = first.party("mu", self.statistics), second.party("nu", self.statistics)
+        if one is not None:
+            # The account is that of the data set, or of a pair's second one. A record is with one party only, and both
+            # release the same, so the cost of one is the cost of the run.
+            pair[1 if isinstance(one.data, Pair) else 0].account = one.account
         started = time.perf_counter()
         estimate = method.estimate(*pair, random, budget)
         return estimate.value, time.perf_counter() - started, estimate, pair

@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 import torch
+from omegaconf import DictConfig
 from rich.console import Console
 from rich.table import Table
 from torch import Tensor
@@ -24,6 +25,7 @@ from dpot.evaluation.downstream import Accuracies, Downstream, Marks
 from dpot.evaluation.fid import FrechetInception, frechet_distance, inception, read_weights
 from dpot.evaluation.stepping import Fit, side_by_side
 from dpot.methods.generate.base import Problem
+from dpot.methods.work import Loss
 from dpot.models.generator import Generator
 from dpot.profiles import Profile
 from dpot.ranges import Count
@@ -72,6 +74,11 @@ class Generate(TrainingTask[GeneratorTraining]):
         self.judged_on, self.grey_too = judged_on, grey_too
         reference = fid_reference if judged_on == "test" else judged_on
         self.protocol = FrechetInception(samples=fid_samples, reference=reference)
+
+    def released(self, cfg: DictConfig, method: Loss) -> dict[str, Any]:
+        """And the generator and its fit: methods are compared here, and a later round may look through both."""
+        more = {"loss": cfg.loss, "generator": cfg.generator, "steps": cfg.profile.get("steps")}
+        return super().released(cfg, method) | more
 
     def accept(self, data: Any) -> None:
         """Images."""

@@ -15,6 +15,7 @@ A task says what it can learn from (`accept`), what it trains (`build`, `fit`), 
 from __future__ import annotations
 
 import contextlib
+import datetime
 import logging
 import time
 from abc import abstractmethod
@@ -29,13 +30,19 @@ from omegaconf import DictConfig, OmegaConf
 from rich.console import Console
 
 from dpot import config
-from dpot.data.base import Dataset, facts
+from dpot.data.base import Dataset, Pair, facts
+from dpot.data.files import cache_root
 from dpot.data.schema import read as read_schema
 from dpot.errors import PrivacyError, UsageError
-from dpot.methods.work import SILENCE
+from dpot.fingerprint import fingerprint
+from dpot.methods.kept import Kept
+from dpot.methods.work import SILENCE, Loss
+from dpot.places import without_places
+from dpot.privacy import registry
 from dpot.privacy.budget import Budget
 from dpot.privacy.ledger import Ledger
 from dpot.privacy.noise import NoiseSource
+from dpot.privacy.spending import Account, Spending
 from dpot.privacy.statement import Statement
 from dpot.profiles import Profile
 from dpot.record import Record, Run, numbers, write_atomically
@@ -59,6 +66,8 @@ class Training:
     tracker: Tracker
     data: Any
     reading: float  # seconds
+    kept: Kept
+    account: Account | None = None  # of what is not kept; none: the data are public
     engine: Engine | None = None  # None: the task fits it by itself
     outcomes: dict[str, Outcome] = field(default_factory=dict)  # of each stage
 
@@ -91,7 +100,9 @@ class Training:
         return {
             "max_steps": self.profile.steps,
             "checkpoints": self.run.checkpoints,
-            "fingerprint": f"{self.run.fingerprint} {self.data.checksum}",  # other data: no checkpoint, no release
+            "kept": self.kept,
+            "account": self.account,
+            "fingerprint": f"{self.run.fingerprint} {self.data.checksum}",  # other data: no checkpoint
             "progress": Progress("auto"),
             "name": f"{self.data.name} {type(self.method).__name__} seed {self.cfg.seed}",
         }
@@ -205,12 +216,39 @@ class TrainingTask(Task, Generic[T]):
             return record
         budget: Budget = config.instantiate(cfg.privacy, "privacy")
         tracker: Tracker = config.instantiate(cfg.tracker, "tracker")
-        one: Any = self.training(run, profile, method, budget, tracker, data, reading)
+        kept, account = self._releases(run, method, profile, data)
+        one: Any = self.training(run, profile, method, budget, tracker, data, reading, kept, account)
         torch.manual_seed(cfg.seed)
         self.build(one)
         plain: Any = OmegaConf.to_container(cfg, resolve=True)
-        tracker.start(run.directory, plain)
+        tracker.start(run.directory, without_places(plain))
         return one
+
+    def released(self, cfg: DictConfig, method: Loss) -> dict[str, Any]:
+        """What a release depends on beside the data: neither how it is shown nor what is fitted to it.
+
+        The seed is part of it: to ask for another seed is to ask for another release.
+        """
+        dataset = {key: value for key, value in cfg.dataset.items() if key != "path"}  # their checksum knows them
+        loss = {key: value for key, value in cfg.loss.items() if key not in method.afterwards}
+        return {"dataset": dataset, "loss": loss, "privacy": cfg.privacy, "seed": cfg.seed}
+
+    def _releases(self, run: Run, method: Loss, profile: Profile, data: Any) -> tuple[Kept, Account | None]:
+        """Where this run's releases lie, and the account of what it does not keep."""
+        about = {"records": profile.records, "data": data.checksum}
+        owner = fingerprint(OmegaConf.create(self.released(run.cfg, method) | about))
+        private = data.target if isinstance(data, Pair) else data
+        spending = None if private.public else Spending.of(cache_root() / "spending", private.checksum)
+
+        def account(whose: str) -> Account | None:
+            return spending.account(whose, run.forgotten) if spending else None
+
+        kept = Kept(Path(run.cfg.output_root) / "releases" / owner, owner, account(owner))
+        if run.forgotten:
+            kept.forget()
+        for path in run.directory.glob("release-*-*.safetensors"):  # of a version that kept them here, and was killed
+            path.unlink()
+        return kept, account(f"{run.fingerprint} {owner}")
 
     def train(self, trainings: Sequence[T]) -> None:
         """Those with an engine side by side; one without is fitted by itself."""
@@ -224,6 +262,8 @@ class TrainingTask(Task, Generic[T]):
     def _conclude(self, one: T) -> Record:
         """Judge, write the record, and only then delete the checkpoints."""
         found = self.judge(one)
+        if one.account:
+            one.account.close()
         told = found.statement
         if one.method.private and not told.entries:
             raise PrivacyError(SILENCE)
@@ -231,7 +271,10 @@ class TrainingTask(Task, Generic[T]):
             log.warning("%s", warning)
         write_atomically(one.run.directory / "privacy.md", told.to_markdown())
         write_atomically(one.run.directory / "privacy.html", told.to_html())
+        about = registry.About(self.name, one.data.name, found.records, datetime.date.today())
+        write_atomically(one.run.directory / "privacy.registry.yaml", registry.write(registry.record(told, about)))
         files = found.files | {"statement": "privacy.md", "statement_page": "privacy.html"}
+        files["statement_registry"] = "privacy.registry.yaml"
         trained = [point for outcome in one.outcomes.values() for point in outcome.history]
         for point in trained if found.history is None else found.history:
             one.tracker.log(int(point["step"]), {name: value for name, value in point.items() if name != "step"})

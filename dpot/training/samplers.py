@@ -25,6 +25,7 @@ import itertools
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import Any, ClassVar
 
 import numpy as np
@@ -56,6 +57,7 @@ class Draw:
         return torch.where(self.mask.reshape(-1, *[1] * (rows.dim() - 1)), rows, torch.zeros_like(rows))
 
 
+@lru_cache(maxsize=256)
 def draws_needed(batch: int, population: int) -> int | None:
     """The smallest M of the module docstring; None if it would exceed MOST_DRAWS."""
     if batch > MOST_DRAWS:
@@ -98,6 +100,12 @@ class _Distinct:
         empty = torch.empty(self.groups, count, dtype=torch.int64, device=self.device)
         return empty.random_(generator=self.generator)
 
+    def draw_many(self, count: int) -> Tensor:
+        """As many draws at once, by sorting: indices of shape (count, groups, batch)."""
+        populations, starts = self.populations.flatten().tolist(), self.starts.expand(self.groups, 1).flatten().tolist()
+        wide = _Distinct(populations * count, self.batch, self.generator, starts * count)
+        return wide._by_sorting().view(count, self.groups, self.batch)
+
     def first_distinct(self, bits: Tensor) -> Tensor:
         """The first `batch` distinct values of each row of bits modulo its population."""
         uneven = bits > self._last_multiple
@@ -135,6 +143,10 @@ class Sampler(ABC):
     def draw(self) -> Draw:
         """The rows of the next step; capturable."""
 
+    def draw_many(self, count: int) -> list[Draw]:
+        """The rows of so many steps, for a host that wants them all at once."""
+        return [self.draw() for _ in range(count)]
+
     def facts(self) -> dict[str, Any]:
         """What the ledger needs to know of how records were drawn."""
         return {"sampler": self.name, "population": self.population, "batch": self.batch, "rate": self.rate}
@@ -155,6 +167,9 @@ class FixedSize(Sampler):
     def draw(self) -> Draw:
         return Draw(self._distinct.draw()[0])
 
+    def draw_many(self, count: int) -> list[Draw]:
+        return [Draw(index) for index in self._distinct.draw_many(count)[:, 0]]
+
     def facts(self) -> dict[str, Any]:
         return super().facts() | {"failure": self._distinct.failure}
 
@@ -165,10 +180,8 @@ class Poisson(Sampler):
     The number of records is K ~ Binomial(N, rate), drawn by inversion of its survival function from 63
     random bits; then K records are a uniform subset: the same law as N coins, without N coins. The batch has
     room for the smallest number `batch` with P(K > batch) ≤ overflow; should more be drawn, a uniform subset
-    of them is kept. Whether that happens depends on no record's value. Records dropped only shrink the sum,
-    so sensitivity holds; the sampling law differs by total variation ≤ overflow per step, that is
-    δ grows by at most (1+e^ε)·T·overflow (with 2^-64, T=3.4 million and ε=10: 4e-9). As everywhere with this
-    adjacency, N and the rate count as public.
+    of them is kept. Whether that happens depends on no record's value, so that T steps cost T·overflow of δ
+    (dpot/privacy/failures.py). As everywhere with this adjacency, N and the rate count as public.
     """
 
     name = "poisson"
@@ -196,6 +209,11 @@ class Poisson(Sampler):
     def draw(self) -> Draw:
         u = torch.empty(1, dtype=torch.int64, device=self._survival.device).random_(generator=self._generator)
         return Draw(self._distinct.draw()[0], u < self._survival)
+
+    def draw_many(self, count: int) -> list[Draw]:
+        u = torch.empty(count, 1, dtype=torch.int64, device=self._survival.device).random_(generator=self._generator)
+        both = zip(self._distinct.draw_many(count)[:, 0], u < self._survival, strict=True)
+        return [Draw(index, mask) for index, mask in both]
 
     def facts(self) -> dict[str, Any]:
         batch = self.population * self.rate
@@ -231,7 +249,13 @@ class Stratified(Sampler):
         self._kept = None if len(set(per)) == 1 else kept.flatten().nonzero().squeeze(1)
 
     def draw(self) -> Draw:
-        inside = self._distinct.draw().flatten()
+        return self._of(self._distinct.draw())
+
+    def draw_many(self, count: int) -> list[Draw]:
+        return [self._of(one) for one in self._distinct.draw_many(count)]
+
+    def _of(self, inside: Tensor) -> Draw:
+        inside = inside.flatten()
         if self._kept is not None:
             inside = inside.index_select(0, self._kept)
         return Draw(self._members.index_select(0, inside))

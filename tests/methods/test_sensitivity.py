@@ -13,6 +13,7 @@ from dpot.methods.generate.base import Problem
 from dpot.methods.generate.dp_merf import DPMERF
 from dpot.methods.generate.dp_sinkhorn import DPSinkhorn
 from dpot.methods.generate.dp_swd import DPSWD, SWD
+from dpot.methods.kept import Kept
 from dpot.models.merf_conv import MerfConv
 from dpot.privacy.budget import Budget
 from dpot.privacy.events import Gaussian, NonPrivate
@@ -137,6 +138,7 @@ def test_a_statement_does_not_speak_for_what_other_code_did(tmp_path, monkeypatc
             monkeypatch.setattr(module, "name_of_code", lambda: code)
         own = problem(epsilon=None, calibrated=10.0)
         own.checkpoints, own.max_steps = tmp_path / "run" / "checkpoints", 3
+        own.kept = Kept(tmp_path / "kept", "these data")
         DPSWD(batch=6, projections=20, labels="none").fit(own)
         released(own)
         return [line for line in own.statement().not_covered if "other code" in line]
@@ -158,9 +160,9 @@ def test_a_training_resumed_often_has_one_line_per_code():
 
 def test_a_resumed_release_is_the_same_release(tmp_path):
     own = problem(epsilon=None)
-    own.checkpoints = tmp_path / "run" / "checkpoints"
+    own.kept = Kept(tmp_path, "these data")
     first, again = released(own), released(own)
     assert torch.equal(first, again)
     assert own.ledger.releases == 2  # it is entered each time: a resumed run has a ledger of its own
-    own.fingerprint = "other data"
+    own.kept = Kept(tmp_path, "other data")
     assert not torch.equal(released(own), first)

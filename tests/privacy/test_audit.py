@@ -1,80 +1,76 @@
-"""The one-run audit: exact binomial tails, closed forms, and mechanisms whose ε is known."""
+"""Lower bounds on ε from repetitions: exact intervals, mechanisms whose ε is known, and no false alarms."""
 
 import math
 
 import numpy as np
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 from scipy import stats
 
 from dpot.privacy import audit
-from dpot.privacy.errors import InvalidParameter
+from dpot.privacy.errors import InvalidParameter, UnsupportedEvent
+from dpot.privacy.events import Adjacency, Gaussian, NonPrivate, PoissonSampled, ProjectionGaussian
+from dpot.privacy.gaussian import gaussian_epsilon
+
+RNG = np.random.default_rng(0)
 
 
-@given(st.integers(1, 200), st.data(), st.floats(0, 5))
-def test_without_delta_it_is_the_binomial_tail(guesses, data, epsilon):
-    correct = data.draw(st.integers(0, guesses))
-    odds = math.exp(epsilon) / (1 + math.exp(epsilon))
-    exact = sum(math.comb(guesses, i) * odds**i * (1 - odds) ** (guesses - i) for i in range(correct, guesses + 1))
-    assert audit.p_value(guesses, guesses, correct, epsilon) == pytest.approx(min(exact, 1), rel=1e-9, abs=1e-300)
+@pytest.mark.parametrize(("hits", "trials"), [(0, 50), (3, 50), (50, 50), (700, 1000)])
+def test_the_interval_is_the_exact_binomial_one(hits, trials):
+    """At its ends what was counted, or more of it, has exactly the level's probability."""
+    low, high = audit.interval(hits, trials, 0.025)
+    assert hits == 0 or stats.binom.sf(hits - 1, trials, low) == pytest.approx(0.025)
+    assert hits == trials or stats.binom.cdf(hits, trials, high) == pytest.approx(0.025)
 
 
-@given(st.integers(2, 500), st.floats(0.5, 0.999))
-def test_all_right_has_a_closed_form(guesses, confidence):
-    """q^r = 1 - confidence, so ε = logit((1 - confidence)^(1/r))."""
-    q = (1 - confidence) ** (1 / guesses)
-    expected = max(0.0, math.log(q / (1 - q)))
-    assert audit.best_bound(guesses, guesses, 0.0, confidence) == pytest.approx(expected, abs=1e-6)
+def randomised_response(epsilon, count):
+    """Tells the truth with odds e^ε : 1, of D (0) and of D' (1): its ε is attained by a single threshold."""
+    true = RNG.random((2, count)) < 1 / (1 + math.exp(-epsilon))
+    return np.where(true[0], 0.0, 1.0), np.where(true[1], 1.0, 0.0)
 
 
-@given(st.integers(1, 40), st.data(), st.floats(0, 4), st.floats(1e-8, 1e-2))
-def test_delta_enters_by_the_worst_window(canaries, data, epsilon, delta):
-    guesses = data.draw(st.integers(1, canaries))
-    correct = data.draw(st.integers(1, guesses))
-    law = stats.binom(guesses, 1 / (1 + math.exp(-epsilon)))
-    windows = [(law.cdf(correct - 1) - law.cdf(correct - i - 1)) / i for i in range(1, correct + 1)]
-    expected = min(1.0, law.sf(correct - 1) + 2 * canaries * delta * max(windows))
-    assert audit.p_value(canaries, guesses, correct, epsilon, delta) == pytest.approx(expected, rel=1e-6, abs=1e-12)
+@pytest.mark.parametrize("epsilon", [0.5, 1.0, 2.0])
+def test_randomised_response_is_found_out_nearly_and_never_beyond(epsilon):
+    told = audit.tell_apart(*randomised_response(epsilon, 20_000), delta=0.0)
+    assert 0.9 * epsilon < told.epsilon < epsilon
 
 
-@pytest.mark.parametrize("delta", [1e-3, 1e-2, 0.1])
-def test_a_mechanism_that_shows_all_with_probability_delta_is_allowed_for(delta):
-    """It is (0, δ)-DP, and all m guesses are right with probability δ + (1-δ)/2^m."""
-    for m in (1, 5, 30):
-        assert audit.p_value(m, m, m, 0.0, delta) >= delta + (1 - delta) * 2.0**-m
+def test_a_gaussian_is_bounded_from_below_and_nearly_reached_if_it_is_known_to_be_one():
+    mu = 0.72
+    told = audit.tell_apart(RNG.standard_normal(40_000), RNG.standard_normal(40_000) + mu, 1e-5)
+    true = gaussian_epsilon(1 / mu, 1e-5)
+    assert 1 < told.epsilon < true
+    assert 0.9 * true < told.gaussian < true
 
 
-@pytest.mark.parametrize("epsilon", [0.5, 2.0])
-def test_randomised_response_is_bounded_from_below_and_nearly_met(epsilon):
-    rng = np.random.default_rng(7)
-    bounds = []
-    for _ in range(300):
-        coins = rng.random(2000) < 0.5
-        told = np.where(rng.random(2000) < 1 / (1 + math.exp(-epsilon)), coins, ~coins)
-        scores = told + 1e-6 * rng.random(2000)  # ties broken at random
-        bounds.append(audit.OneRun.of(scores.astype(float), coins, 1000, 0.0, 0.95).lower_bound)
-    false = np.mean(np.array(bounds) > epsilon)
-    assert false <= 0.05 + 5 * math.sqrt(0.05 * 0.95 / 300)
-    assert np.median(bounds) > epsilon - 0.25  # 1.6 standard errors of a logit from 1000 guesses
+def test_nothing_is_found_where_nothing_is():
+    found = audit.false_alarms(RNG.standard_normal(8000), 1e-5, 0.95, RNG, repetitions=20)
+    assert found["passed"]
+    assert found["lower_bound"] < 0.1
 
 
-def test_more_right_guesses_never_lower_the_bound_and_delta_never_raises_it():
-    bounds = [audit.lower_bound(200, 100, v, 1e-5) for v in range(101)]
-    assert bounds == sorted(bounds)
-    assert bounds[50] == 0.0
-    assert audit.lower_bound(200, 100, 90, 1e-3) < audit.lower_bound(200, 100, 90, 0.0)
+def test_both_ways_round_count():
+    """A release that shows the absence of a record for certain, now and then, and its presence never."""
+    without = (RNG.random(5000) < 0.1) * -1.0
+    told = audit.tell_apart(without, np.zeros(5000), 0.0)
+    assert told.epsilon > math.log(0.08 / 0.002)
 
 
-def test_coins_that_were_never_seen_give_no_alarm():
-    rng = np.random.default_rng(3)
-    outcome = audit.false_alarms(rng.normal(size=400), 200, 1e-5, 0.95, rng)
-    assert outcome["passed"]
-    assert outcome["lower_bound"] == 0.0
-    assert outcome["false_alarms"] > 0  # the test is at its level, not deaf
+def test_a_perfect_record_reaches_what_the_noise_allows():
+    for event, least in [
+        (Gaussian(1.39), 1.2),
+        (PoissonSampled(Gaussian(1.214, Adjacency.ADD_REMOVE), 0.5), 0.8),
+        (ProjectionGaussian(16, 50, 2.8), 0.8),
+    ]:
+        told = audit.tell_apart(*audit.perfect_scores([event], 40_000, np.random.default_rng(1)), 1e-5)
+        assert least < told.epsilon < 3
 
 
-@pytest.mark.parametrize("wrong", [(10, 11, 5), (10, 5, 6), (10, 5, -1)])
-def test_impossible_counts_are_refused(wrong):
+def test_a_release_without_noise_cannot_be_judged():
+    with pytest.raises(UnsupportedEvent, match="cannot judge"):
+        audit.noise_over_sensitivity(NonPrivate("nothing"))
+
+
+@pytest.mark.parametrize(("count", "delta"), [(10, 0.0), (500, 1.0)])
+def test_what_makes_no_sense_is_refused(count, delta):
     with pytest.raises(InvalidParameter):
-        audit.p_value(*wrong, 1.0)
+        audit.tell_apart(np.zeros(count), np.zeros(count), delta)

@@ -138,7 +138,7 @@ def test_a_run_kept_for_a_table_serves_a_figure_of_it(keep, tmp_path):
     ((homes, figure),) = served
     assert (homes[0].row, homes[0].columns[0], homes[0].seed) == ("DP-SWD-c", "MNIST MLP", 0)
     assert (figure.name, figure.row, figure.seed) == ("4", "DP-SWD-c", 0)
-    assert "| DP-SWD-c | MLP | – | 75.9 | 1 |" in (folder / "comparison.md").read_text()
+    assert "| DP-SWD-c | MLP | – | 75.9† | 1 |" in (folder / "comparison.md").read_text()
     assert (folder / "figure.png").exists()
     before = (table / store.RECORDS).read_text()
     keep(name="4")

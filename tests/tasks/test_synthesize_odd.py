@@ -106,19 +106,21 @@ def test_what_no_generator_can_make_is_refused_before_anything_is_spent(tmp_path
 
 def test_a_full_disk_costs_no_second_release(tmp_path: Path) -> None:
     path = photos(tmp_path / "photos", 60, b"a", b"b")
-    reference = synthesize(tmp_path, path, "seed=1")
-    room = next(Path(reference["files"]["release"]).parent.glob("release-*")).stat().st_size
+    synthesize(tmp_path, path, "seed=1")
+    (other,) = (tmp_path / "out").rglob("release-*.safetensors")
+    room = other.stat().st_size
     with files_of_at_most(room - 100), pytest.raises(OSError, match="too large") as none:
         synthesize(tmp_path, path)  # not even the release could be kept: it is known to nobody
     assert "no space left" in explain(none.value)
-    assert not [place for place in (tmp_path / "out").rglob("release-*") if "-s0-" in str(place)]
+    assert list((tmp_path / "out").rglob("release-*.safetensors*")) == [other]
     with files_of_at_most(room + 100), pytest.raises(OSError, match="too large"):
         synthesize(tmp_path, path)  # the last file, release and generator, does not fit
-    kept = next(place for place in (tmp_path / "out").rglob("release-*") if "-s0-" in str(place))
+    (kept,) = (place for place in (tmp_path / "out").rglob("release-*.safetensors*") if place != other)
     before = kept.read_bytes()
     record = synthesize(tmp_path, path)
     assert kept.read_bytes() == before
     assert record["privacy"]["releases"] == 4
+    assert "in 2 releases." in record["privacy"]["total"]
 
 
 @pytest.mark.parametrize("number", ["EROFS", "EACCES", "ENOSPC", "EDQUOT", "EFBIG"])

@@ -25,7 +25,7 @@ from dpot.methods.gate import Release
 from dpot.models.adaptation import Reversal
 from dpot.privacy import calibration
 from dpot.privacy.events import Adjacency, Event, FixedSizeSampled, Gaussian, PoissonSampled
-from dpot.privacy.failures import Failures
+from dpot.privacy.failures import failure_of
 from dpot.ranges import Count, NonNegative, NonNegativeInt, Positive
 from dpot.training.backward import weighted_backward
 from dpot.training.clipped_sum import clipped_sum
@@ -121,6 +121,6 @@ class DPDANN(DANN):
             return PoissonSampled(Gaussian(multiplier, Adjacency.ADD_REMOVE), rows / population)
 
         sampler = Poisson(population, rows / population, secret)
-        left = budget.less(Failures.of(sampler.facts()).times(steps))
+        left = budget.less(steps * failure_of(sampler.facts()))
         multiplier = self.noise_multiplier or calibration.find_sigma(one, steps, left)
         return sampler, problem.release(one(multiplier), sampler=sampler, steps=steps)

@@ -31,7 +31,7 @@ from dpot.methods.gate import Release
 from dpot.privacy import calibration
 from dpot.privacy.accountants import own_epsilon
 from dpot.privacy.events import Event, FixedSizeSampled, ProjectionGaussian
-from dpot.privacy.failures import Failures
+from dpot.privacy.failures import failure_of
 from dpot.ranges import Count, NonNegative, NonNegativeInt, Positive
 from dpot.training.backward import weighted_backward
 from dpot.training.engine import Engine
@@ -160,7 +160,7 @@ class DPSWDAdaptation(SourceThenAlign):
                 "this loss takes liberties that no proof covers (loss.rows, loss.gradients, loss.batches, "
                 "loss.accounted_*): use loss=dp_swd, or privacy.mode=paper to do what the paper did"
             )
-        left = budget.less(Failures.of(private.facts()).times(releases))
+        left = budget.less(releases * failure_of(private.facts()))
         sigma = calibration.find_sigma(lambda s: event(s, dimension), releases, left)
         for reason in filter(None, reasons):
             problem.ledger.note_unsound(reason)

@@ -21,7 +21,7 @@ from dpot.methods.classify.base import Budgets, Classification, Trainer
 from dpot.privacy import calibration
 from dpot.privacy.accountants import own_epsilon
 from dpot.privacy.events import Adjacency, Event, Gaussian, NonPrivate, PoissonSampled
-from dpot.privacy.failures import Failures
+from dpot.privacy.failures import failure_of
 from dpot.privacy.wdp.accountants import MomentsAccountant, WassersteinAccountant
 from dpot.privacy.wdp.budget import Beside
 from dpot.ranges import Count, Fraction, Positive, Probability
@@ -104,7 +104,7 @@ class DPSGD(Trainer):
         if rate >= 1:
             raise PrivacyError(f"task.batch={problem.batch} is all of the data: take a smaller batch")
         sampler = Poisson(len(problem.images), rate, problem.noise.generator)
-        left = problem.budget.less(Failures.of(sampler.facts()).times(steps))
+        left = problem.budget.less(steps * failure_of(sampler.facts()))
         self.multiplier = calibration.find_sigma(lambda sigma: self.event(sigma, rate), steps, left)
         release = problem.release(self.event(self.multiplier, rate), sampler=sampler, steps=steps)
         optimizer = torch.optim.SGD(network.parameters(), lr=self.learning_rate, momentum=self.momentum)

@@ -31,7 +31,7 @@ class NoisyRecords(Distance):
         self.p, self.clip, self.noise_seed = p, clip, noise_seed
 
     def estimate(self, first: Party, second: Party, random: torch.Generator, budget: Budget) -> Estimate:
-        """Each party releases its noisy records once."""
+        """Each party releases its noisy records once; they serve every later comparison."""
         check_together(first, second)
         clip = self.clip if self.clip is not None else math.sqrt(first.dimension)
         multiplier = find_sigma(Gaussian, 1, budget)
@@ -39,11 +39,13 @@ class NoisyRecords(Distance):
         for number, party in enumerate((first, second)):
             noise = NoiseSource(None if self.noise_seed is None else self.noise_seed + number)
             gate = party.open_gate(budget, noise)
-            gate.ledger.note_uncovered("the number of records and their weights, which are public")
-            release = gate.release(Gaussian(multiplier), source=f"{party.name}: its noisy records")
-            data = party.clipped(clip)
-            noisy = Measure(release(data.points, 2 * clip), data.weights)
-            sent = log.send(party.name, (SERVER,), f"noisy {party.name}", noisy)
+            name = f"noisy records, clipped to {clip!r}, noise multiplier {multiplier!r}"
+            if name not in party.made:
+                gate.ledger.note_uncovered("the number of records and their weights, which are public")
+                release = gate.release(Gaussian(multiplier), source=f"{party.name}: its noisy records")
+                data = party.clipped(clip)
+                party.made[name] = Measure(release(data.points, 2 * clip), data.weights)
+            sent = log.send(party.name, (SERVER,), f"noisy {party.name}", party.made[name])
             assert isinstance(sent, Measure)
             clouds.append(sent)
         value = wasserstein(clouds[0], clouds[1], self.p)

@@ -14,13 +14,14 @@ from typing import Any, ClassVar
 import torch
 from torch import Tensor
 
-from dpot.errors import UsageError
+from dpot.errors import PrivacyError, UsageError
 from dpot.methods.gate import Gate, Release
 from dpot.methods.work import Loss, statement_of
 from dpot.privacy.budget import Budget
 from dpot.privacy.events import NonPrivate
 from dpot.privacy.ledger import Ledger
 from dpot.privacy.noise import NoiseSource
+from dpot.privacy.spending import Account
 from dpot.privacy.statement import Statement
 from dpot.transport.checks import check_cloud, normalised_weights
 from dpot.transport.exact import Measure
@@ -89,10 +90,23 @@ class Party:
         self.classes = classes or (0 if labels is None else int(labels.max()) + 1)  # public
         self.heaviest = float(self._data.weights.max())  # the weights are public
         self.gate: Gate | None = None
+        self.account: Account | None = None  # of these records over all runs; none where they are public
+        self.made: dict[str, Any] = {}  # what was released once and is used again, by its name
 
     def open_gate(self, budget: Budget, noise: NoiseSource) -> Gate:
-        """Begin to account for releases about this party's records."""
-        self.gate = Gate(ledger=Ledger.of(budget), noise=noise)
+        """The gate of this party: one ledger for all that is ever released about its records.
+
+        Another ε is taken as a budget that was raised (or lowered); on other terms releases do not add up.
+        """
+        if self.gate is None:
+            self.gate = Gate(ledger=Ledger.of(budget), noise=noise, account=self.account)
+        elif budget != self.gate.ledger.budget:
+            ledger = Ledger.of(budget)
+            ledger.load_state_dict(self.gate.ledger.state_dict())
+            self.gate.ledger = ledger
+        if noise.reproducible != self.gate.noise.reproducible:
+            raise PrivacyError(f"{self.name}: noise with a fixed seed and noise without one, in one statement")
+        self.gate.noise = noise
         self.gate.ledger.guard(self.size)
         return self.gate
 
@@ -109,7 +123,7 @@ class Party:
     def statement(self) -> Statement:
         """What was released about this party."""
         assert self.gate is not None
-        return statement_of(self.gate.ledger, self.gate.noise, [])
+        return statement_of(self.gate.ledger, self.gate.noise, [], self.account)
 
     def points(self) -> Measure:
         """The data themselves, for DirectWad only: everything is given away."""

@@ -38,7 +38,7 @@ on the square.
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Literal
 
 import torch
@@ -72,6 +72,15 @@ class Grid:
     def width(self) -> float:
         """h, the distance between knots."""
         return 2 * self.reach / self.cells
+
+
+@dataclass(frozen=True)
+class Made:
+    """A sketch that a party has released, and the grid that it lies on."""
+
+    grid: Grid
+    noisy: Tensor
+    deviation: float
 
 
 def hat_features(projections: Tensor, grid: Grid) -> Tensor:
@@ -112,10 +121,17 @@ class SketchDistance(Distance):
         self.label_scale, self.noise_seed = label_scale, noise_seed
 
     def estimate(self, first: Party, second: Party, random: torch.Generator, budget: Budget) -> Estimate:
-        """Agree on a grid, release, compare."""
+        """Agree on a grid, release, compare. A sketch that was made before is used again, on its grid."""
         check_together(first, second)
         multiplier = find_sigma(Gaussian, 1, budget)
-        grid = self.grid(first, second, multiplier, random)
+        name = self._name(multiplier, 0 if self.label_scale is None else max(first.classes, second.classes))
+        known = [party.made[name].grid for party in (first, second) if name in party.made]
+        if len(known) == 2 and known[0] is not known[1]:
+            raise UsageError(
+                f"{first.name} and {second.name} have released sketches on different grids, which cannot be compared; "
+                "compare both with the same third party first, so that all have one grid"
+            )
+        grid = known[0] if known else self.grid(first, second, multiplier, random)
         log, both = Log(), (first.name, second.name)
         log.send(SERVER, both, "directions", grid.directions)
         released, deviations = [], []
@@ -124,7 +140,8 @@ class SketchDistance(Distance):
             log.send(party.name, (SERVER, both[1 - number]), f"sketch {party.name}", sent)
             released.append(sent)
             deviations.append(deviation)
-        return self.compare(released[0], released[1], math.hypot(*deviations), grid, log)
+        estimate = self.compare(released[0], released[1], math.hypot(*deviations), grid, log)
+        return replace(estimate, rate=1 - self._failure(grid, first.size + second.size))
 
     def exact(self, first: Party, second: Party, directions: int = 500) -> float:
         """What is estimated, without noise, grid or a bracket: to judge the method, never to be shown to anybody."""
@@ -157,15 +174,32 @@ class SketchDistance(Distance):
             cells = max(8, min(256, round((2 / (0.88 * noise)) ** (2 / 3))))
         return Grid(uniform_directions(self.k, d, random, dtype=torch.float64), cells, reach, clip)
 
+    def _failure(self, grid: Grid, total: int) -> float:
+        """How often the bracket fails; a grid that was made for fewer records is too narrow a little more often."""
+        d = grid.directions.shape[1]
+        z = grid.reach / grid.clip * math.sqrt(d)
+        outside = 0.0 if grid.reach >= grid.clip else 2 * self.k * total * math.exp(-(d - 1) * z * z / (2 * d))
+        return self.failure if outside <= self.failure / 10 * (1 + 1e-9) else 0.9 * self.failure + outside
+
     def release(self, party: Party, grid: Grid, multiplier: float, budget: Budget, number: int) -> tuple[Tensor, float]:
-        """The noisy sketch of a party and the standard deviation of its noise; charged before it is made."""
+        """The noisy sketch of a party and the standard deviation of its noise; charged before it is made, and once."""
         noise = NoiseSource(None if self.noise_seed is None else self.noise_seed + number)
         gate = party.open_gate(budget, noise)
-        gate.ledger.note_uncovered("the number of records and their weights, which are public")
-        release = gate.release(Gaussian(multiplier), source=f"{party.name}: sketch of {self.k} projections")
-        exact = sketch(party.labelled(self.label_scale, grid.directions.shape[1] - party.dimension), grid)
-        sensitivity = math.sqrt(2 * self.k) * party.heaviest
-        return release(exact, sensitivity), release.deviation(sensitivity)
+        labels = grid.directions.shape[1] - party.dimension
+        name = self._name(multiplier, labels)
+        if name not in party.made:
+            gate.ledger.note_uncovered("the number of records and their weights, which are public")
+            release = gate.release(Gaussian(multiplier), source=f"{party.name}: sketch of {self.k} projections")
+            exact = sketch(party.labelled(self.label_scale, labels), grid)
+            sensitivity = math.sqrt(2 * self.k) * party.heaviest
+            party.made[name] = Made(grid, release(exact, sensitivity), release.deviation(sensitivity))
+        made: Made = party.made[name]
+        return made.noisy, made.deviation
+
+    def _name(self, multiplier: float, labels: int) -> str:
+        """What one sketch of a party has in common with another that may take its place."""
+        terms = (self.k, self.cells, self.clip, self.label_scale, labels, multiplier)
+        return f"sketch {terms!r}"
 
     def compare(self, first: Tensor, second: Tensor, deviation: float, grid: Grid, log: Log) -> Estimate:
         """The distance and its bracket from two released sketches; no data are touched any more."""

@@ -8,6 +8,7 @@ the two parties know it.
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Annotated, Literal
 
 import numpy as np
@@ -18,6 +19,7 @@ from dpot.methods.distance.direct_wad import Order
 from dpot.methods.distance.parties import SERVER, Distance, Estimate, Log, Party, check_together
 from dpot.privacy.budget import Budget
 from dpot.ranges import Count, NonNegative, Range
+from dpot.regular import open_regular
 from dpot.transport.checks import check_cloud
 from dpot.transport.exact import Measure
 from dpot.transport.geodesic import Scale, Support, measure, scaled_back, triangle_error_bound, wasserstein
@@ -92,8 +94,9 @@ class TriangleWad(Distance):
 def _read(path: str) -> Measure:
     """Defence data from a file: an array (m, d) as NumPy saves it."""
     try:
-        points = torch.from_numpy(np.load(path, allow_pickle=False).astype(np.float64))
-    except (OSError, ValueError, AttributeError, TypeError) as error:
+        with open_regular(Path(path)) as file:
+            points = torch.from_numpy(np.load(file, allow_pickle=False).astype(np.float64))
+    except (DataError, OSError, ValueError, AttributeError, TypeError) as error:
         raise DataError(f"loss.defence={path}: no array of numbers could be read ({error})") from None
     check_cloud(points, f"loss.defence={path}", dims=(2,))
     return measure(points)

@@ -26,7 +26,7 @@ from dpot.models.cgan_mlp import layers
 from dpot.privacy import calibration
 from dpot.privacy.accountants import own_epsilon
 from dpot.privacy.events import Adjacency, Event, Gaussian, PoissonSampled
-from dpot.privacy.failures import Failures
+from dpot.privacy.failures import failure_of
 from dpot.ranges import Count, Positive
 from dpot.training.clipped_sum import clipped_sum
 from dpot.training.engine import Engine
@@ -125,7 +125,7 @@ class DPCGAN(Method):
             sampler: Sampler = Poisson(records, rate, secret)
             multiplier = self.noise_multiplier or 0.0
             if not multiplier or steps < self.steps:  # a noise that was given belongs to all the steps
-                left = budget.less(Failures.of(sampler.facts()).times(steps))
+                left = budget.less(steps * failure_of(sampler.facts()))
                 multiplier = calibration.find_sigma(event, steps, left)
             return sampler, problem.release(event(multiplier), sampler=sampler, steps=steps), self.clip
         if budget.mode == "sound" or self.noise_multiplier is None:

@@ -26,7 +26,7 @@ from dpot.methods.gate import Release
 from dpot.methods.generate.base import Method, Problem
 from dpot.privacy import calibration
 from dpot.privacy.events import Adjacency, Event, Gaussian, NonPrivate, PoissonSampled
-from dpot.privacy.failures import Failures
+from dpot.privacy.failures import failure_of
 from dpot.ranges import Count, Fraction, NonNegative, Positive
 from dpot.training.backward import weighted_backward
 from dpot.training.ema import EMA
@@ -217,6 +217,6 @@ class DPSinkhorn(Sinkhorn):
         sampler = Poisson(len(problem.images), rate, problem.noise.generator)
         multiplier = self.noise_multiplier
         if multiplier is None or steps < self.steps:  # a noise that was given belongs to all the steps
-            left = problem.budget.less(Failures.of(sampler.facts()).times(steps))
+            left = problem.budget.less(steps * failure_of(sampler.facts()))
             multiplier = calibration.find_sigma(event, steps, left)
         return sampler, problem.release(event(multiplier), sampler=sampler, steps=steps)

@@ -29,7 +29,7 @@ from dpot.models.generator import one_hot
 from dpot.privacy import calibration
 from dpot.privacy.accountants import own_epsilon
 from dpot.privacy.events import Adjacency, Event, FixedSizeSampled, NonPrivate, ProjectionGaussian, StratifiedSampled
-from dpot.privacy.failures import Failures
+from dpot.privacy.failures import failure_of
 from dpot.ranges import Count, Fraction, Positive
 from dpot.training.backward import weighted_backward
 from dpot.training.ema import EMA
@@ -237,7 +237,7 @@ class DPSWD(SWD):
         budget = problem.budget
         real = self.diameter(problem.images[0].numel())
         assumed = 1.0 if budget.mode == "paper" else real
-        left = budget.less(Failures.of(sampler.facts()).times(steps))
+        left = budget.less(steps * failure_of(sampler.facts()))
         sigma = calibration.find_sigma(lambda s: event(s, assumed), steps, left)
         if real > assumed:
             true = own_epsilon({event(sigma, real): steps}, budget.pricing.delta, "exact", "tight")

@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
+from pathlib import Path
 
 import numpy as np
 import torch
 from torch import Tensor
 
-from dpot.errors import UsageError
+from dpot.errors import DataError, UsageError
 from dpot.methods.sketch.features import Layout
+from dpot.regular import open_regular
 from dpot.transport.directions import (
     ImageShape,
     cosine_directions,
@@ -164,8 +166,9 @@ def _public_lines(
 
 def _from_file(path: str, size: int, lines: int) -> Tensor:
     try:
-        rows = torch.from_numpy(np.load(path, allow_pickle=False)).float()
-    except (OSError, ValueError, TypeError) as error:
+        with open_regular(Path(path)) as file:
+            rows = torch.from_numpy(np.load(file, allow_pickle=False)).float()
+    except (DataError, OSError, ValueError, TypeError) as error:
         raise UsageError(
             f"loss.directions={path}: choose from {', '.join(KINDS)}, or name a .npy file ({error})"
         ) from None

@@ -19,7 +19,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import torch
 from torch import Tensor
@@ -65,6 +65,9 @@ class Sketch(Method):
     """
 
     tasks = ("generate", "synthesize")
+    afterwards = (
+        *("steps", "second_steps", "step_factor", "batch", "cumulated", "learning_rate", "second_learning_rate", "ema"),
+    )
     # Which networks the second round looks through is public. An audit, which only tests the noise, trains them barely.
     network_steps: int | None = None
     synthetic: int | None = None  # records that the networks learn from
@@ -181,9 +184,9 @@ class Sketch(Method):
             record_map = LinearMap.of(directions, *moments.place(directions, channels), plan.layout, sketcher.grid)
             return record_map.tensors() | {"noisy": sketcher.bins(record_map, plan.layout, for_bins)}
 
-        kept = problem.keep_release("sketch-first", [for_norm, for_mean, for_square, for_bins], make)
-        noisy = kept.pop("noisy")
         facts = {"grid": sketcher.grid}
+        kept = problem.keep_release("sketch-first", [for_norm, for_mean, for_square, for_bins], make, facts)
+        noisy = kept.pop("noisy")
         return Round("linear", load_map("linear", kept, facts), plan.layout, noisy, facts)
 
     def _layouts(self, problem: Problem, plan: Plan) -> list[tuple[float, Layout]]:
@@ -207,14 +210,14 @@ class Sketch(Method):
             made = TextureMap.draw(self.textures, sketcher.shape, TEXTURE_KNOTS, sketcher.grid, problem.random)
             return made.tensors() | {"noisy": sketcher.bins(made, layout, release)}
 
-        kept = problem.keep_release("sketch-textures", [release], make)
+        kept = problem.keep_release("sketch-textures", [release], make, facts)
         noisy = kept.pop("noisy")
         return [Round("textures", load_map("textures", kept, facts), layout, noisy, facts)]
 
     def _learned_round(self, problem: Problem, sketcher: Sketcher, plan: Plan, number: int) -> Round:
         share = plan.second_share / plan.learned_rounds
         release = sketcher.open(share, f"bins of round {number}, learned features")
-        facts = {
+        facts: dict[str, Any] = {
             "networks": list(styles_for(sketcher.shape, problem.device)),
             "shape": list(sketcher.shape),
             "classes": problem.classes,
@@ -235,7 +238,7 @@ class Sketch(Method):
             )
             return record_map.tensors() | {"noisy": sketcher.bins(record_map, plan.second_layout, release)}
 
-        kept = problem.keep_release(f"sketch-round-{number}", [release], make)
+        kept = problem.keep_release(f"sketch-round-{number}", [release], make, facts)
         noisy = kept.pop("noisy")
         return Round("learned", load_map("learned", kept, facts), plan.second_layout, noisy, facts)
 

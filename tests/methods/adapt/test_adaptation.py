@@ -18,6 +18,7 @@ from dpot.methods.adapt.sketch import Sketch, SketchAlignment
 from dpot.methods.adapt.source_only import SourceOnly, TargetTrained
 from dpot.methods.adapt.swd import SWDAdaptation
 from dpot.methods.gate import Gate, Release
+from dpot.methods.kept import Kept
 from dpot.models.adaptation import digit_network, feature_network
 from dpot.privacy.budget import Budget
 from dpot.privacy.events import Adjacency, FixedSizeSampled, Gaussian, PoissonSampled, ProjectionGaussian
@@ -292,6 +293,7 @@ def test_a_killed_run_does_not_ask_the_target_again(tmp_path):
     def begin(seed):
         task = problem(seed=0)
         task.noise, task.checkpoints, task.fingerprint = NoiseSource(seed), tmp_path / "checkpoints", "this run"
+        task.kept = Kept(tmp_path, "this run")
         return task, dict(SketchAlignment(**SMALL).stages(task))
 
     killed, stages = begin(seed=1)

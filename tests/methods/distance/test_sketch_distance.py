@@ -9,10 +9,14 @@ from hypothesis import strategies as st
 from scipy import stats
 
 from dpot.errors import UsageError
+from dpot.methods.distance.noisy_records import NoisyRecords
 from dpot.methods.distance.parties import SERVER, Party
 from dpot.methods.distance.sketch import Grid, SketchDistance, hat_features, sketch, sliced_cramer
 from dpot.privacy.budget import Budget
-from dpot.privacy.gaussian import gaussian_noise_multiplier
+from dpot.privacy.errors import BudgetExceeded, LedgerMismatch
+from dpot.privacy.events import Gaussian
+from dpot.privacy.gaussian import gaussian_epsilon, gaussian_noise_multiplier
+from dpot.privacy.noise import NoiseSource
 from dpot.transport.directions import uniform_directions
 from dpot.transport.geodesic import measure
 from dpot.transport.sliced import sliced_wasserstein, wasserstein_1d
@@ -118,6 +122,52 @@ def test_each_party_keeps_its_epsilon_with_the_least_noise(epsilon):
     assert estimate.details["noise"] == pytest.approx(math.hypot(least / 50, least / 80), rel=1e-6)
 
 
+ONE = Budget(1.0, 1e-5, conversion="tight")
+
+
+@pytest.mark.parametrize("method", [SketchDistance(directions=8), NoisyRecords()])
+def test_what_a_party_released_serves_every_later_comparison(method):
+    """Four estimates used to print ε = 1 each from a new ledger, and to release four times: ε = 2.155."""
+    first, second, third = Party("a", cloud(50, 4, 0)), Party("b", cloud(80, 4, 1)), Party("c", cloud(60, 4, 2))
+    random = torch.Generator().manual_seed(0)
+    values = {method.estimate(first, second, random, ONE).value for _ in range(4)}
+    assert len(values) == 1
+    method.estimate(third, first, random, ONE)
+    for party in (first, second, third):
+        assert party.ledger.releases == 1
+        assert party.statement().epsilon == pytest.approx(1.0, rel=1e-6)
+
+
+def test_another_release_is_added_to_the_one_ledger():
+    first, second = Party("a", cloud(50, 4, 0)), Party("b", cloud(80, 4, 1))
+    random = torch.Generator().manual_seed(0)
+    SketchDistance(directions=8).estimate(first, second, random, ONE)
+    with pytest.raises(BudgetExceeded, match="a: sketch of 9"):
+        SketchDistance(directions=9).estimate(first, second, random, ONE)
+    with pytest.raises(LedgerMismatch, match="delta"):
+        SketchDistance(directions=8).estimate(first, second, random, Budget(1.0, 1e-6))
+    first.open_gate(Budget(9.0, 1e-5, conversion="tight"), NoiseSource()).release(Gaussian(2.0))(torch.zeros(3), 1.0)
+    both = 1 / math.hypot(1 / gaussian_noise_multiplier(1.0, 1e-5), 1 / 2.0)
+    assert first.statement().epsilon == pytest.approx(gaussian_epsilon(both, 1e-5), rel=1e-6)
+    assert first.statement().releases == 2
+
+
+def test_sketches_on_different_grids_are_not_compared():
+    parties = [Party(name, cloud(50, 4, seed)) for seed, name in enumerate("abcd")]
+    random = torch.Generator().manual_seed(0)
+    for pair in (parties[:2], parties[2:]):
+        SketchDistance(directions=8).estimate(*pair, random, ONE)
+    with pytest.raises(UsageError, match="different grids"):
+        SketchDistance(directions=8).estimate(parties[0], parties[2], random, ONE)
+
+
+def test_a_grid_made_for_fewer_records_covers_a_little_less_often():
+    first, second, large = (Party(name, cloud(n, 60, 0)) for name, n in (("a", 50), ("b", 50), ("c", 500)))
+    random, method = torch.Generator().manual_seed(0), SketchDistance(directions=8, failure=0.1)
+    assert method.estimate(first, second, random, ONE).rate == 0.9
+    assert method.estimate(first, large, random, ONE).rate == pytest.approx(1 - 0.09 - 0.01 * 550 / 100)
+
+
 def test_the_release_has_the_stated_noise():
     x = torch.zeros(20, 4, dtype=torch.float64)
     method = SketchDistance(directions=100, cells=50, noise_seed=1)
@@ -161,13 +211,12 @@ def test_the_bracket_covers_the_truth_at_its_rate(kind, shift, epsilon, sizes):
     """Over fresh directions and fresh noise; 40 draws at rate .9 fall to 27 hits or fewer once in 10,000."""
     x, y = cloud(sizes[0], 6, 0), cloud(sizes[1], 6, 1, shift)
     method = SketchDistance(directions=16, clip=8.0, kind=kind, failure=0.1)
-    parties = Party("mu", x), Party("nu", y)
-    truth = method.exact(*parties, directions=1500)
+    truth = method.exact(Party("mu", x), Party("nu", y), directions=1500)
     random = torch.Generator().manual_seed(7)
     budget = Budget(epsilon, 1e-5, conversion="tight")
     hits = 0
     for _ in range(40):
-        estimate = method.estimate(*parties, random, budget)
+        estimate = method.estimate(Party("mu", x), Party("nu", y), random, budget)
         hits += estimate.low <= truth <= estimate.high
         assert estimate.low <= estimate.value <= estimate.high
     assert hits > 27
@@ -177,13 +226,14 @@ def test_the_bracket_covers_with_labels_and_weights_too():
     """A class that one side lacks, weights on the other; 30 draws at rate .9 fall to 19 or fewer once in 10,000."""
     x, y = cloud(300, 4, 2), cloud(120, 4, 3, 0.5)
     weights = torch.rand(300, generator=torch.Generator().manual_seed(0), dtype=torch.float64) + 0.1
-    parties = (
-        Party("mu", x, weights, torch.arange(300) % 3, classes=3),
-        Party("nu", y, labels=torch.arange(120) % 2, classes=3),
-    )
+
+    def parties():
+        first = Party("mu", x, weights, torch.arange(300) % 3, classes=3)
+        return first, Party("nu", y, labels=torch.arange(120) % 2, classes=3)
+
     method = SketchDistance(directions=6, clip=6.0, failure=0.1, label_scale=2.0)
-    truth, random = method.exact(*parties, directions=1500), torch.Generator().manual_seed(8)
-    found = [method.estimate(*parties, random, Budget(30.0, 1e-6, conversion="tight")) for _ in range(30)]
+    truth, random = method.exact(*parties(), directions=1500), torch.Generator().manual_seed(8)
+    found = [method.estimate(*parties(), random, Budget(30.0, 1e-6, conversion="tight")) for _ in range(30)]
     assert sum(e.low <= truth <= e.high for e in found) > 19
 
 

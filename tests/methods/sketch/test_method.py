@@ -18,6 +18,7 @@ from dpot.errors import UsageError
 from dpot.evaluation.classifiers import logistic_regression
 from dpot.evaluation.stepping import side_by_side
 from dpot.methods.generate.base import Problem
+from dpot.methods.kept import Kept
 from dpot.methods.sketch import fit as sketch_fit
 from dpot.methods.sketch import method as sketch
 from dpot.methods.sketch.features import Layout, LinearMap
@@ -67,6 +68,7 @@ def problem(x: Tensor, y: Tensor, steps: int, epsilon: float = 10.0, folder: Pat
         random=torch.Generator().manual_seed(0),
         max_steps=steps,
         checkpoints=folder,
+        kept=Kept(folder, "a test") if folder else None,
         fingerprint="a test",
     )
 

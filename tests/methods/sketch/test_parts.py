@@ -16,6 +16,7 @@ from safetensors.torch import save_file
 from scipy import fft
 
 from dpot.errors import DataError, UsageError
+from dpot.methods.sealed import read_sealed, seal
 from dpot.methods.sketch.directions import Moments, draw_directions, image_directions, public_basis
 from dpot.methods.sketch.features import Layout, LearnedMap, LinearMap
 from dpot.methods.sketch.file import Release, Round
@@ -222,7 +223,6 @@ def a_release() -> Release:
         ],
         plan=made,
         deviation=4.0,
-        statement={"epsilon": 1.0},
         extra={"class_names": ["a", "b"]},
     )
 
@@ -258,10 +258,11 @@ def test_files_that_are_no_release_are_refused_by_name(tmp_path: Path) -> None:
     a_release().save(whole)
     blob = whole.read_bytes()
     save_file({"x": torch.ones(2)}, tmp_path / "other")
-    save_file({"x": torch.ones(2)}, tmp_path / "empty", metadata={"sketch": "{}"})
+    save_file({"x": torch.ones(2)}, tmp_path / "empty", metadata={"dpot": "{}"})
     (tmp_path / "cut").write_bytes(blob[: len(blob) // 2])
     (tmp_path / "noise").write_bytes(b"\x07" * 500)
-    (tmp_path / "newer").write_bytes(blob.replace(b'\\"version\\": 2', b'\\"version\\": 9'))
+    tensors, facts, _ = read_sealed(whole)
+    (tmp_path / "newer").write_bytes(seal(tensors, facts | {"version": 9}))
     for name in ("other", "empty", "cut", "noise", "newer", "missing"):
         with pytest.raises(DataError, match=name):
             Release.load(tmp_path / name)
