@@ -29,14 +29,14 @@ from sklearn.base import BaseEstimator
 from torch import Tensor
 
 from dpot.data.coding import Categories, Coding, ImageCoding, Number, Ranges, TableCoding, load_coding, taken_from
-from dpot.data.dtypes import Facts, given_back, plain_ranges, plainly
+from dpot.data.dtypes import Facts, as_frame, given_back, typed
 from dpot.data.schema import Schema
 from dpot.errors import DataError, PrivacyError, UsageError
 from dpot.methods.generate.base import Problem
 from dpot.methods.sketch.directions import is_table
 from dpot.methods.sketch.file import Release
 from dpot.methods.sketch.method import Sketch
-from dpot.methods.sketch.table_file import TableRelease
+from dpot.methods.sketch.table_file import TableRelease, load_release
 from dpot.models.generator import Generator
 from dpot.models.product_mixture import ProductMixture
 from dpot.models.sketch_dcgan import SketchDCGAN
@@ -46,7 +46,7 @@ from dpot.privacy.budget import Budget
 from dpot.privacy.ledger import Ledger
 from dpot.privacy.noise import NoiseSource
 from dpot.privacy.statement import Statement
-from dpot.tables import released_by, suited
+from dpot.tables import refit, released_by, suited
 from dpot.training.progress import Progress
 
 log = logging.getLogger("dpot")
@@ -100,7 +100,7 @@ class Synthesizer(BaseEstimator):
         self._types: Facts = []
         if self.schema is not None:
             return self._fit_declared(Schema.of(self.schema), X, y)
-        X, self._types, ranges, categories = _typed(X, self.ranges, self.categories)
+        X, self._types, ranges, categories = typed(X, self.ranges, self.categories)
         values, coding, conditions = _recognised(X, ranges, categories)
         names: list[Any] = []
         numbers = torch.zeros(len(values), dtype=torch.int64)
@@ -114,7 +114,7 @@ class Synthesizer(BaseEstimator):
         """fit for a table with a schema: nothing is taken from the records."""
         if any(given is not None for given in (self.ranges, self.categories, self.classes)):
             raise UsageError("schema: it declares ranges, categories and classes; leave these out")
-        frame, array = _as_frame(X)
+        frame, array = as_frame(X)
         if y is not None:
             if schema.label is None:
                 raise UsageError("schema: there are labels, and it declares no label")
@@ -198,10 +198,12 @@ class Synthesizer(BaseEstimator):
         """Write release, statement and generator as one file; nothing else of the records is in it."""
         self._check_fitted()
         model = self.generator_
-        size = model.size if isinstance(model, SketchDCGAN) else {}
-        if not isinstance(model, SketchDCGAN | TableGenerator):
+        if not isinstance(model, SketchDCGAN | TableGenerator | ProductMixture):
             raise UsageError(f"{type(model).__name__}: only the sketch's own generators are kept in a file")
-        extra = {**self.release_.extra, "generator": {"code_size": model.code_size, **size}}
+        size = {"code_size": model.code_size} if isinstance(model, TableGenerator) else model.size
+        if isinstance(model, SketchDCGAN):
+            size = {"code_size": model.code_size, **size}
+        extra = {**self.release_.extra, "generator": size}
         replace(self.release_, extra=extra, generator=model.state_dict()).save(Path(path))
 
     @classmethod
@@ -242,13 +244,13 @@ class Synthesizer(BaseEstimator):
         budget = Budget(own.epsilon, own.delta, conversion="tight")
         nothing = torch.empty(0, *release.shape), torch.empty(0, dtype=torch.int64)
         task = own._problem(*nothing, release.classes, budget, None)
-        own.outcome_ = Sketch().refit(task, release)
+        own.outcome_ = refit(release, task) if isinstance(release, TableRelease) else Sketch().refit(task, release)
         return own._take(replace(release, generator={}), task.generator)
 
     @classmethod
-    def _opened(cls, path: str | Path, seed: int, device: str) -> tuple[Synthesizer, Release]:
+    def _opened(cls, path: str | Path, seed: int, device: str) -> tuple[Synthesizer, Release | TableRelease]:
         """A release that was read and checked: digest, statement, tensors, and that its records can be written."""
-        release = Release.load(Path(path), _device(device))
+        release = load_release(Path(path), _device(device))
         if not release.statement:
             raise DataError(f"{path}: the release carries no privacy statement")
         try:
@@ -324,36 +326,9 @@ def _recognised(X: Any, ranges: Ranges, categories: Categories) -> tuple[Any, Co
         if 0 in X.shape:
             raise DataError(f"X is empty, of shape {X.shape}")
         return X, ImageCoding.of(X, ranges), []
-    frame, array = _as_frame(X)
+    frame, array = as_frame(X)
     coding = replace(TableCoding.of(frame, ranges, categories), array=array)
     return frame, coding, list(taken_from(frame, categories))
-
-
-def _typed(X: Any, ranges: Ranges, categories: Categories) -> tuple[Any, Facts, Ranges, Categories]:
-    """A DataFrame with plain names and types, and what its own were; anything else as it is."""
-    import pandas as pd
-
-    if not isinstance(X, pd.DataFrame):
-        return X, [], ranges, categories
-    frame, types = plainly(X)
-    for fact in types:
-        if fact["dtype"] == "category":
-            fact["values"] = frame[fact["name"]].cat.categories.tolist()
-    return frame, types, plain_ranges(ranges, X), categories and {str(k): v for k, v in categories.items()}
-
-
-def _as_frame(X: Any) -> tuple[Any, bool]:
-    """X as a DataFrame, and whether it was an array."""
-    import pandas as pd
-
-    if isinstance(X, pd.DataFrame):
-        return X, False
-    X = np.asarray(X)
-    if not len(X.shape) or 0 in X.shape:
-        raise DataError(f"X is empty, of shape {X.shape}")
-    if X.ndim != 2 or X.dtype.kind not in "biuf":
-        raise DataError(f"X of shape {X.shape} and type {X.dtype}: give images, a DataFrame, or numbers N×columns")
-    return pd.DataFrame(X, columns=[str(i) for i in range(X.shape[1])]), True
 
 
 def _class_numbers(y: Any, count: int, classes: Sequence[Any] | None) -> tuple[Tensor, list[Any]]:
@@ -381,10 +356,12 @@ def _class_numbers(y: Any, count: int, classes: Sequence[Any] | None) -> tuple[T
 
 
 def _generator(shape: tuple[int, int, int], classes: int, **size: Any) -> Generator:
-    return TableGenerator(classes, shape, **size) if is_table(shape) else SketchDCGAN(classes, shape, **size)
+    if not is_table(shape):
+        return SketchDCGAN(classes, shape, **size)
+    return (ProductMixture if "bins" in size else TableGenerator)(classes, shape, **size)
 
 
-def _coding_of(release: Release) -> tuple[Coding, list[Any]]:
+def _coding_of(release: Release | TableRelease) -> tuple[Coding, list[Any]]:
     """How records are written, and the names of the classes."""
     found = release.extra.get("coding")
     coding = load_coding(found) if found else _plain_coding(release.shape)

@@ -10,6 +10,7 @@ from dpot.models.product_mixture import Column
 from dpot.privacy import calibration
 from dpot.privacy.budget import Budget
 from dpot.privacy.events import Gaussian
+from dpot.training.engine import Outcome
 
 ONE_BY_ONE = 128  # whole numbers of a range that is no longer than this are cells of their own
 CELLS = 256  # of other numbers
@@ -58,6 +59,11 @@ def released_by(method: MarginalSketch, problem: Problem) -> TableRelease:
         columns=method.columns,
         marginals=method.released,
     )
+
+
+def refit(release: TableRelease, problem: Problem) -> Outcome:
+    """A fresh generator for problem, fitted to what was released: no records, nothing to charge."""
+    return MarginalSketch(release.columns).fit_to(problem, release.marginals)
 
 
 def _whole_cells(number: Number) -> int:

@@ -45,6 +45,20 @@ def plainly(frame: pd.DataFrame) -> tuple[pd.DataFrame, Facts]:
     return pd.DataFrame(columns, index=frame.index), facts
 
 
+def typed(values: Any, ranges: Any, categories: Any) -> tuple[Any, Facts, Any, Any]:
+    """A DataFrame, ranges and categories with plain names and types, and what the types were; others as they are."""
+    import pandas as pd
+
+    if not isinstance(values, pd.DataFrame):
+        return values, [], ranges, categories
+    frame, facts = plainly(values)
+    for fact in facts:
+        if fact["dtype"] == "category":
+            fact["values"] = frame[fact["name"]].cat.categories.tolist()
+    named = {str(name): own for name, own in categories.items()} if categories else categories
+    return frame, facts, plain_ranges(ranges, values), named
+
+
 def days(times: Any) -> np.ndarray:
     """Times as days since 1970, in float64; a gap is not a number."""
     import pandas as pd
@@ -93,3 +107,17 @@ def _within(values: pd.Series, dtype: str) -> pd.Series:
         return values
     limits = np.iinfo(plain)
     return values.clip(int(limits.min), int(limits.max))
+
+
+def as_frame(X: Any) -> tuple[Any, bool]:
+    """X as a DataFrame, and whether it was an array."""
+    import pandas as pd
+
+    if isinstance(X, pd.DataFrame):
+        return X, False
+    X = np.asarray(X)
+    if not len(X.shape) or 0 in X.shape:
+        raise DataError(f"X is empty, of shape {X.shape}")
+    if X.ndim != 2 or X.dtype.kind not in "biuf":
+        raise DataError(f"X of shape {X.shape} and type {X.dtype}: give images, a DataFrame, or numbers N×columns")
+    return pd.DataFrame(X, columns=[str(i) for i in range(X.shape[1])]), True

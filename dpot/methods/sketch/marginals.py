@@ -60,6 +60,7 @@ def signal(records: int, classes: int, columns: int, mu: float) -> float:
 class Marginals:
     """All that was released of a table."""
 
+    records: int  # public
     cells: Tensor  # the noisy histograms of all columns and of the label, one after the other
     gram: Tensor  # (classes, bins, bins), noisy; zero within a column
     bin_of: Tensor  # of every cell of every column
@@ -141,12 +142,13 @@ class MarginalSketch(Method):
         bins = [int(part.max()) + 1 for part in kept["bin_of"].split([c.values for c in columns])]
         gram = kept.get("gram", torch.zeros(classes, sum(bins), sum(bins), dtype=torch.int64, device=problem.device))
         return Marginals(
-            kept["cells"],
-            (gram + gram.transpose(1, 2)).double(),
-            kept["bin_of"],
-            bins,
-            deviation,
-            releases[-1].deviation(math.sqrt(moved * pairs)) if pairs else deviation,
+            records=records,
+            cells=kept["cells"],
+            gram=(gram + gram.transpose(1, 2)).double(),
+            bin_of=kept["bin_of"],
+            bins=bins,
+            cell_deviation=deviation,
+            deviation=releases[-1].deviation(math.sqrt(moved * pairs)) if pairs else deviation,
         )
 
     def bins_by_rule(self, records: int, classes: int, mu: float) -> int:
@@ -158,7 +160,7 @@ class MarginalSketch(Method):
     def fit_to(self, problem: Problem, released: Marginals) -> Outcome:
         """A fresh mixture for problem.generator; no records are looked at."""
         columns, classes, edges = self.columns, problem.classes, released.edges
-        records = float(released.cells[: columns[0].values].sum()) if not len(problem.images) else len(problem.images)
+        records = released.records
         parts = list(released.cells.double().split([c.values for c in columns] + [classes] * (classes > 1)))
         maps = released.bin_of.split([c.values for c in columns])
         first = parts.pop() if classes > 1 else torch.tensor([float(records)], dtype=torch.float64)

@@ -1,10 +1,14 @@
 """Tables by their marginals: how far one record moves the counts, bins, noise taken out, and the fit."""
 
 import math
+from dataclasses import replace
 
+import numpy as np
+import pandas as pd
 import pytest
 import torch
 
+from dpot.errors import DataError
 from dpot.methods.sketch.blocks import (
     centred,
     denoised,
@@ -198,3 +202,49 @@ def test_a_single_column_without_labels():
 def test_which_tables_have_enough_records_for_marginals():
     assert signal(39_074, 2, 13, 0.25) > LEAST_SIGNAL  # Adult at ε = 1
     assert signal(455, 2, 30, 0.33) < LEAST_SIGNAL  # breast_cancer at ε = 1
+
+
+def people(count=1500):
+    random = np.random.default_rng(0)
+    return pd.DataFrame(
+        {
+            "age": random.integers(18, 90, count).astype("int8"),
+            "pay": np.where(random.random(count) < 0.4, 0, random.gamma(2, 2e4, count)).astype("float32"),
+            "work": pd.Categorical(random.choice(["state", "private"], count), ["state", "private"], ordered=True),
+            "born": pd.to_datetime(random.integers(0, 10_000, count), unit="D").astype("datetime64[s]"),
+            7: pd.array(random.integers(0, 5, count), dtype="Int64"),
+        }
+    )
+
+
+def test_a_table_is_synthesized_saved_and_fitted_again(tmp_path):
+    frame = people()
+    ranges = {"age": (0, 120), "pay": (0, 2e5), "born": ("1970-01-01", "2000-01-01"), 7: (0, 9)}
+    made = Synthesizer(2, 1e-5, ranges=ranges, steps=30, device="cpu").fit(frame, frame["age"] > 50)
+    assert isinstance(made.generator_, ProductMixture)
+    fake, labels = made.sample(1000)
+    assert fake.dtypes.to_dict() == frame.dtypes.to_dict()
+    assert (fake["pay"] == 0).mean() == pytest.approx(0.4, abs=0.1)  # a spike at an end of the range
+    assert fake["age"][labels].mean() > fake["age"][~labels].mean() + 20
+    made.save(tmp_path / "table.safetensors")
+    again = Synthesizer.load(tmp_path / "table.safetensors", device="cpu")
+    pd.testing.assert_frame_equal(again.sample(20, seed=3)[0], made.sample(20, seed=3)[0])
+    assert again.statement_.epsilon == made.statement_.epsilon
+    fresh = Synthesizer.from_release(tmp_path / "table.safetensors", steps=5, device="cpu")
+    assert fresh.sample(3)[0].dtypes.to_dict() == frame.dtypes.to_dict()
+
+
+def test_a_release_that_claims_less_noise_is_refused(tmp_path):
+    made = Synthesizer(2, 1e-5, ranges={"7": (0, 9)}, steps=1, device="cpu").fit(people(300)[[7]])
+    release = made.release_
+    path = tmp_path / "changed.safetensors"
+    marginals = replace(release.marginals, cell_deviation=release.marginals.cell_deviation * 0.9)
+    replace(release, marginals=marginals).save(path)
+    with pytest.raises(DataError, match="the statement accounts for"):
+        Synthesizer.load(path)
+
+
+def test_few_records_are_left_to_the_lines():
+    records = np.random.default_rng(0).random((200, 12))
+    made = Synthesizer(1, 1e-4, ranges=(0, 1), steps=2, rounds=1, device="cpu").fit(records)
+    assert not isinstance(made.generator_, ProductMixture)
