@@ -39,14 +39,14 @@ def make_bins(shares: Tensor, ordered: bool, most: int, rare: float, gap: bool =
         return torch.where(kept, kept.cumsum(0) - 1, int(kept.sum()))
     spikes = shares >= max(1 / most, rare)
     wanted = max(float(1 - shares[spikes].sum()) / most, rare)
-    bins, index, held = [0], 0, float(shares[0])
+    found, index, held = [0], 0, float(shares[0])
     for cell in range(1, count):
         share = float(shares[cell])
         if spikes[cell - 1] or (spikes[cell] and held >= rare / 2) or held + share / 2 > wanted:
             index, held = index + 1, 0.0
-        bins.append(index)
+        found.append(index)
         held += share
-    return torch.tensor(bins, device=shares.device)
+    return torch.tensor(found, device=shares.device)
 
 
 def smoothed(noisy: Tensor, deviation: float, ordered: bool) -> Tensor:

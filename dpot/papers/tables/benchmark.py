@@ -71,7 +71,7 @@ def table_1(
                 private = method not in ("real", "independent")
                 for epsilon in (epsilons or default["epsilons"]) if private else [0.0]:
                     for seed in range((seeds or default["seeds"]) if private else 1):
-                        wanted = {"set": name, "method": method, "epsilon": epsilon, "seed": seed}
+                        wanted: dict[str, Any] = {"set": name, "method": method, "epsilon": epsilon, "seed": seed}
                         if _key(wanted) not in done:
                             found.append(cell(**wanted, data_root=context.data_root))
     rows = averaged(found)
