@@ -14,7 +14,6 @@ import platform
 import shutil
 import subprocess
 import sys
-import tempfile
 import time
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
@@ -26,6 +25,7 @@ from filelock import FileLock, Timeout
 from omegaconf import DictConfig, OmegaConf
 
 from dpot.config import INSTALLED, REPOSITORY
+from dpot.disk import write_atomically
 from dpot.errors import DataError, UsageError
 from dpot.fingerprint import code_fingerprint, differences, fingerprint
 from dpot.places import without_places
@@ -94,36 +94,6 @@ def numbers(metrics: Mapping[str, Any]) -> dict[str, float]:
         for name, value in single.items()
         if isinstance(value, int | float) and not isinstance(value, bool)
     }
-
-
-def write_atomically(path: Path, content: str | bytes, mode: int = 0o644) -> None:
-    """Write to a temporary file beside the target, flush it to the disk, rename it into place.
-
-    The temporary file is readable by its owner alone; `mode` is that of the target.
-    """
-    path.parent.mkdir(parents=True, exist_ok=True)
-    data = content.encode() if isinstance(content, str) else content
-    handle, name = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.", suffix=".tmp")
-    try:
-        with os.fdopen(handle, "wb") as file:
-            file.write(data)
-            file.flush()
-            os.fsync(file.fileno())
-        os.chmod(name, mode)
-        os.replace(name, path)
-    except BaseException:
-        Path(name).unlink(missing_ok=True)
-        raise
-
-
-def flush_folder(folder: Path) -> None:
-    """A new name survives a power cut only when its folder is on the disk as well."""
-    with contextlib.suppress(OSError):  # some file systems cannot
-        handle = os.open(folder, os.O_RDONLY)
-        try:
-            os.fsync(handle)
-        finally:
-            os.close(handle)
 
 
 class Run:

@@ -14,7 +14,8 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from dpot.record import numbers, write_atomically
+from dpot.disk import write_atomically
+from dpot.record import numbers
 from dpot.tasks.base import dump
 
 WIDE = 200  # columns of a table that goes into a file

@@ -22,9 +22,10 @@ import numpy as np
 from scipy import special, stats
 
 from dpot.config import REPOSITORY
+from dpot.disk import write_atomically
 from dpot.privacy.wdp.accountants import distances_of
 from dpot.privacy.wdp.composition import Setting, account, compose, synthetic_gram
-from dpot.record import commit_of_code, write_atomically
+from dpot.record import commit_of_code
 
 
 def plain_loop(distances: np.ndarray, bound: np.ndarray, setting: Setting) -> dict[str, float]:

@@ -30,6 +30,7 @@ from profile_steps import sketch_engine
 from torch import Tensor
 
 from dpot import kernels
+from dpot.disk import write_atomically
 from dpot.evaluation.downstream import dp_sinkhorn_network, sinkhorn_network
 from dpot.evaluation.stepping import TURN, Epochs
 from dpot.methods.classify.base import Classification
@@ -46,7 +47,7 @@ from dpot.models.pooling import ConvPoolFirst, PooledConv2d
 from dpot.models.sinkhorn_biggan import SinkhornBigGAN
 from dpot.models.sinkhorn_dcgan import SinkhornDCGAN
 from dpot.models.wdp_cnn import WdpCNN
-from dpot.record import commit_of_code, device_name, write_atomically
+from dpot.record import commit_of_code, device_name
 from dpot.training import sanitise
 from dpot.training.capture import MANY_STEPS, UNROLLED, choose
 from dpot.training.engine import Engine

@@ -29,6 +29,7 @@ import torch
 from torch import Tensor
 
 from dpot.config import REPOSITORY
+from dpot.disk import write_atomically
 from dpot.methods.gate import Gate
 from dpot.methods.sketch.directions import draw_directions
 from dpot.methods.sketch.features import Layout, LinearMap
@@ -39,7 +40,7 @@ from dpot.privacy.budget import Budget
 from dpot.privacy.events import Gaussian
 from dpot.privacy.ledger import Ledger
 from dpot.privacy.noise import NoiseSource
-from dpot.record import commit_of_code, device_name, write_atomically
+from dpot.record import commit_of_code, device_name
 
 CHUNK = 4096
 CLASSES = 10

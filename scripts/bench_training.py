@@ -21,6 +21,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from dpot.disk import write_atomically
 from dpot.methods.generate.base import Problem
 from dpot.methods.generate.dp_sinkhorn import DPSinkhorn
 from dpot.methods.generate.dp_swd import DPSWD
@@ -29,7 +30,7 @@ from dpot.models.sinkhorn_dcgan import SinkhornDCGAN
 from dpot.privacy.budget import Budget
 from dpot.privacy.ledger import Ledger
 from dpot.privacy.noise import NoiseSource
-from dpot.record import commit_of_code, device_name, write_atomically
+from dpot.record import commit_of_code, device_name
 
 SHAPE, CLASSES, RECORDS = (1, 28, 28), 10, 60_000
 PAPER_STEPS = {"DP-SWD": 60_100, "DP-Sinkhorn": 3_446_400}

@@ -26,8 +26,9 @@ from dpot import config
 from dpot.composing import compose_config
 from dpot.config import CONF_DIR
 from dpot.data.base import facts
+from dpot.disk import write_atomically
 from dpot.papers.triangle_wad.clouds import two_sides
-from dpot.record import provenance, write_atomically
+from dpot.record import provenance
 from dpot.reporting import published
 from dpot.transport.geodesic import measure, wasserstein
 from dpot.transport.otdd import augmented

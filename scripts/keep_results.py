@@ -24,7 +24,8 @@ from typing import Any
 
 from omegaconf import OmegaConf
 
-from dpot.record import Record, write_atomically
+from dpot.disk import write_atomically
+from dpot.record import Record
 from dpot.reporting import compare, pictures, published, readme, sheets, store, tables
 from dpot.reporting.gather import COMPUTED
 from dpot.reporting.store import Home, KeptRecord

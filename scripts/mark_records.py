@@ -16,8 +16,8 @@ from typing import Any
 
 from keep_results import write_comparison
 
+from dpot.disk import write_atomically
 from dpot.privacy.statement import Statement
-from dpot.record import write_atomically
 from dpot.reporting import readme, sheets, store
 
 

@@ -30,6 +30,7 @@ from dpot import config
 from dpot.composing import compose_config
 from dpot.config import CONF_DIR
 from dpot.data.base import Dataset, facts, unit_range
+from dpot.disk import write_atomically
 from dpot.evaluation.downstream import Downstream
 from dpot.methods.gate import Release
 from dpot.methods.generate.base import Problem
@@ -39,7 +40,7 @@ from dpot.privacy.budget import Budget
 from dpot.privacy.events import NonPrivate
 from dpot.privacy.ledger import Ledger
 from dpot.privacy.noise import NoiseSource
-from dpot.record import provenance, write_atomically
+from dpot.record import provenance
 from dpot.training.progress import Progress
 from dpot.training.samplers import Poisson, Sampler
 

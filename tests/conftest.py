@@ -1,6 +1,7 @@
 """What all tests share."""
 
 import importlib.util
+import itertools
 import os
 import subprocess
 import sys
@@ -19,12 +20,19 @@ if os.environ.get("CI"):
     settings.load_profile("ci")
 
 REPOSITORY = Path(__file__).resolve().parents[1]
+NUMBERS = itertools.count()
 
 
 @pytest.fixture(autouse=True, scope="session")
 def one_thread():
     """Workers run side by side: one thread each is faster than two that fight."""
     torch.set_num_threads(1)
+
+
+@pytest.fixture(autouse=True)
+def cache_of_its_own(tmp_path_factory, monkeypatch):
+    """What a test decodes and releases is known to no other test, nor to the account of somebody's data."""
+    monkeypatch.setenv("DPOT_CACHE", str(tmp_path_factory.getbasetemp() / f"cache-{next(NUMBERS)}"))
 
 
 @pytest.fixture(scope="session")

@@ -12,9 +12,10 @@ from hypothesis import strategies as st
 from omegaconf import OmegaConf
 
 from dpot import __version__
+from dpot.disk import write_atomically
 from dpot.errors import DataError, UsageError
 from dpot.fingerprint import differences, fingerprint
-from dpot.record import Record, Run, commit_of_code, name_of_code, write_atomically
+from dpot.record import Record, Run, commit_of_code, name_of_code
 
 
 def some_config(tmp_path, **changes):

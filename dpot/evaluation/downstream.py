@@ -15,11 +15,11 @@ from typing import Literal
 import torch
 from torch import Tensor, nn
 
+from dpot.disk import write_atomically
 from dpot.errors import UsageError
 from dpot.evaluation import classifiers
 from dpot.evaluation.stepping import Fit, side_by_side
 from dpot.ranges import Count
-from dpot.record import write_atomically
 
 log = logging.getLogger("dpot")
 Kind = Literal["logreg", "mlp", "cnn", "cnn_adam"]

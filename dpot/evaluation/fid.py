@@ -18,9 +18,9 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
+from dpot.disk import write_atomically
 from dpot.errors import DataError
 from dpot.ranges import Count
-from dpot.record import write_atomically
 
 Statistics = tuple[Tensor, Tensor]
 

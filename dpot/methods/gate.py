@@ -395,7 +395,5 @@ def _same(found: Any, priced: Any) -> bool:
 def note_other_code(ledger: Ledger, what: str, code: str | None) -> None:
     """Say that something in this statement was made by other code than the present, if it was."""
     if code != name_of_code():
-        ledger.note_uncovered(
-            f"{what}, made by other code ({code or 'not known which'}): noise and samplers are described as the "
-            "present code has them"
-        )
+        made = f"{what}, made by other code ({code or 'not known which'})"
+        ledger.note_uncovered(f"{made}: noise and samplers are described as the present code has them")

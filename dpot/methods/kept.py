@@ -31,11 +31,11 @@ from typing import Any
 from filelock import FileLock, Timeout
 from torch import Tensor
 
+from dpot.disk import flush_folder
 from dpot.errors import DataError
 from dpot.methods.sealed import read_sealed, seal
 from dpot.privacy.ledger import Entry
 from dpot.privacy.spending import Account
-from dpot.record import flush_folder
 
 log = logging.getLogger("dpot")
 

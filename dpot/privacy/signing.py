@@ -12,8 +12,8 @@ import os
 from pathlib import Path
 from typing import Any
 
+from dpot.disk import write_atomically
 from dpot.errors import DataError, UsageError
-from dpot.record import write_atomically
 
 SUFFIX = ".sig"
 PURPOSE = b"dpot release\n"  # what is signed begins with it: a signature for another purpose does not fit

@@ -27,6 +27,7 @@ from typing import Any
 
 from filelock import FileLock
 
+from dpot.disk import flush_folder, write_atomically
 from dpot.errors import DataError
 from dpot.privacy.accountants import own_epsilon
 from dpot.privacy.budget import Budget
@@ -34,7 +35,6 @@ from dpot.privacy.errors import whole
 from dpot.privacy.events import Event
 from dpot.privacy.ledger import Entry
 from dpot.privacy.sensitivity import SOUND_BOUNDS
-from dpot.record import flush_folder, write_atomically
 
 VERSION = 1
 PRIVATE = 0o600

@@ -7,8 +7,8 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+from dpot.disk import write_atomically
 from dpot.fingerprint import audited_code
-from dpot.record import write_atomically
 
 HEAD = (
     *("method", "claimed ε", "ε at least (95%)", "a perfect record", "if Gaussian", "planted faults"),

@@ -13,9 +13,9 @@ from collections.abc import Callable
 from pathlib import Path
 
 from dpot.config import REPOSITORY
+from dpot.disk import write_atomically
 from dpot.errors import DataError
 from dpot.privacy.statement import Statement
-from dpot.record import write_atomically
 from dpot.reporting import audits, methods_page, published, store
 from dpot.reporting.gather import Gathered, RunsOfCell, SheetState, gather
 

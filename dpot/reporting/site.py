@@ -15,7 +15,8 @@ from jinja2 import Environment, FileSystemLoader, StrictUndefined
 from markupsafe import Markup
 
 from dpot import __version__
-from dpot.record import commit_of_code, write_atomically
+from dpot.disk import write_atomically
+from dpot.record import commit_of_code
 from dpot.reporting import compare, published, tables
 from dpot.reporting.gather import VERDICTS, Gathered, SheetState
 

@@ -17,9 +17,10 @@ from pathlib import Path
 from typing import Any
 
 from dpot.config import INSTALLED, REPOSITORY
+from dpot.disk import write_atomically
 from dpot.errors import DataError
 from dpot.privacy.statement import Statement, warnings_of
-from dpot.record import RECORD, Record, write_atomically
+from dpot.record import RECORD, Record
 from dpot.reporting import sheets
 from dpot.reporting.sheets import Sheet
 

@@ -12,7 +12,7 @@ from rich.console import Console, ConsoleOptions, RenderResult
 from rich.table import Table as RichTable
 from rich.text import Text
 
-from dpot.record import write_atomically
+from dpot.disk import write_atomically
 from dpot.reporting.compare import ComparedCell, as_answer
 from dpot.reporting.sheets import Sheet
 

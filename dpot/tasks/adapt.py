@@ -19,13 +19,14 @@ from torch import Tensor
 
 from dpot import config
 from dpot.data.base import Dataset, Pair, Split, signed_range
+from dpot.disk import write_atomically
 from dpot.errors import UsageError
 from dpot.evaluation.embedding import embed
 from dpot.methods.adapt.base import AdaptationProblem
 from dpot.models.adaptation import Network, network_for
 from dpot.profiles import Profile
 from dpot.ranges import Count, Fraction
-from dpot.record import PRIVATE, Record, numbers, write_atomically
+from dpot.record import PRIVATE, Record, numbers
 from dpot.reporting.features import feature_picture
 from dpot.tasks.training import Findings, Training, TrainingTask, device_of, show_headline
 from dpot.training.capture import Outcome, train_together

@@ -13,12 +13,13 @@ from rich.table import Table
 
 from dpot import config
 from dpot.data.base import facts
+from dpot.disk import write_atomically
 from dpot.methods.distance.triangle_wad import Time
 from dpot.papers.triangle_wad.attacks.scene import on_fed_wad, on_triangle_wad, picture, scene_of
 from dpot.papers.triangle_wad.clouds import loaded
 from dpot.profiles import Profile
 from dpot.ranges import Count, Positive
-from dpot.record import Run, write_atomically
+from dpot.record import Run
 from dpot.tasks.base import Answer, Task
 
 

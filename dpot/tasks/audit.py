@@ -30,6 +30,7 @@ from omegaconf import DictConfig
 from rich.console import Console
 
 from dpot import config
+from dpot.disk import write_atomically
 from dpot.errors import UsageError
 from dpot.fingerprint import audited_code
 from dpot.methods.tape import Tape
@@ -39,7 +40,7 @@ from dpot.privacy.budget import Budget
 from dpot.privacy.events import Adjacency, Sampled
 from dpot.privacy.ledger import Ledger
 from dpot.ranges import Count, Probability
-from dpot.record import provenance, write_atomically
+from dpot.record import provenance
 from dpot.reporting.audits import in_words
 from dpot.tasks.base import Answer, Task
 from dpot.tasks.rehearsal import (

@@ -20,8 +20,9 @@ from rich.table import Table
 
 import dpot.papers
 from dpot.config import unknown
+from dpot.disk import write_atomically
 from dpot.papers.claims import Claim
-from dpot.record import provenance, write_atomically
+from dpot.record import provenance
 from dpot.tasks.base import Answer, Task
 
 STYLE = {"holds": "green", "conditional": "yellow", "false": "red", "not checkable": "dim"}

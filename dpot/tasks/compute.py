@@ -21,9 +21,10 @@ from rich.table import Table
 
 from dpot import config
 from dpot.data.base import facts
+from dpot.disk import write_atomically
 from dpot.errors import UsageError
 from dpot.papers.computed import Computed, Context
-from dpot.record import provenance, write_atomically
+from dpot.record import provenance
 from dpot.reporting import sheets
 from dpot.tasks.base import Answer, Task
 

@@ -20,6 +20,7 @@ from torch import Tensor
 from dpot import config
 from dpot.data.base import Dataset, unit_range
 from dpot.data.weights import InceptionWeights, inception_weights
+from dpot.disk import write_atomically
 from dpot.errors import DataError, UsageError
 from dpot.evaluation.downstream import Accuracies, Downstream, Marks
 from dpot.evaluation.fid import FrechetInception, frechet_distance, inception, read_weights
@@ -29,7 +30,7 @@ from dpot.methods.work import Loss
 from dpot.models.generator import Generator
 from dpot.profiles import Profile
 from dpot.ranges import Count
-from dpot.record import Record, numbers, write_atomically
+from dpot.record import Record, numbers
 from dpot.reporting.figures import grid
 from dpot.tasks.training import Findings, Training, TrainingTask, note_form, show_headline
 from dpot.training.capture import Outcome

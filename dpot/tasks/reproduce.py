@@ -24,10 +24,11 @@ from rich.table import Table
 
 from dpot import config
 from dpot.composing import compose_config
+from dpot.disk import write_atomically
 from dpot.errors import DataError, DpotError, UsageError
 from dpot.fingerprint import code_fingerprint
 from dpot.ranges import Count, NonNegativeInt
-from dpot.record import RECORD, Record, Run, write_atomically
+from dpot.record import RECORD, Record, Run
 from dpot.reporting import compare, pictures, sheets, store, tables
 from dpot.tasks.base import Answer, Task
 from dpot.tasks.compare import compared, lacking

@@ -11,8 +11,8 @@ from dpot import config
 from dpot.data.files import printable
 from dpot.data.schema import template
 from dpot.data.table import Table, column_names
+from dpot.disk import write_atomically
 from dpot.errors import UsageError
-from dpot.record import write_atomically
 from dpot.tasks.base import Answer, Task
 
 

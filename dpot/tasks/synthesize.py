@@ -23,12 +23,13 @@ from dpot import config
 from dpot.data.base import Dataset, Source, Split, unit_range
 from dpot.data.coding import SMALLEST_SIDE, Coding, ImageCoding, TableCoding, load_coding
 from dpot.data.folder import Folder
+from dpot.disk import write_atomically
 from dpot.errors import DataError, UsageError
 from dpot.evaluation.downstream import Downstream
 from dpot.models.generator import Generator
 from dpot.profiles import Profile
 from dpot.ranges import Count
-from dpot.record import Record, numbers, write_atomically
+from dpot.record import Record, numbers
 from dpot.reporting.figures import grid
 from dpot.synthesis import Synthesizer
 from dpot.tasks.training import Findings, Training, TrainingTask, show_headline

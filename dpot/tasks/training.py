@@ -33,6 +33,7 @@ from dpot import config
 from dpot.data.base import Dataset, Pair, facts
 from dpot.data.files import cache_root
 from dpot.data.schema import read as read_schema
+from dpot.disk import write_atomically
 from dpot.errors import PrivacyError, UsageError
 from dpot.fingerprint import fingerprint
 from dpot.methods.kept import Kept
@@ -45,7 +46,7 @@ from dpot.privacy.noise import NoiseSource
 from dpot.privacy.spending import Account, Spending
 from dpot.privacy.statement import Statement
 from dpot.profiles import Profile
-from dpot.record import Record, Run, numbers, write_atomically
+from dpot.record import Record, Run, numbers
 from dpot.tasks.base import Answer, Task
 from dpot.trackers import Tracker
 from dpot.training.capture import Outcome, train_together

@@ -30,7 +30,7 @@ RNG = np.random.default_rng(0)
 def small(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(generator, "STATISTICS_BATCHES", 3)
     whole = Statement.of
-    monkeypatch.setattr(Statement, "of", lambda ledger, noise: whole(ledger, noise, ["analytic_gaussian"]))
+    monkeypatch.setattr(Statement, "of", lambda ledger, noise, _=None: whole(ledger, noise, ["analytic_gaussian"]))
 
 
 def synthesize(tmp_path: Path, *overrides: str) -> dict[str, Any]:

@@ -15,6 +15,7 @@ from typing import Any, Literal
 import torch
 from torch import Tensor
 
+from dpot.disk import write_atomically
 from dpot.errors import DataError, DpotError
 from dpot.methods.sealed import read_sealed, seal
 from dpot.methods.sketch.features import Layout, LearnedMap, LinearMap, RecordMap, freeze
@@ -25,7 +26,6 @@ from dpot.models.feature_network import FeatureNetwork
 from dpot.privacy.events import CountGaussian, Event
 from dpot.privacy.statement import Statement
 from dpot.ranges import Count, Positive
-from dpot.record import write_atomically
 
 VERSION = 3  # 2 had no digest
 CERTAIN = 3  # deviations
