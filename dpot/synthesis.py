@@ -149,14 +149,15 @@ class Synthesizer(BaseEstimator):
             raise UsageError("privacy.epsilon: synthesis needs a budget")
         if len(records) < 2:
             raise PrivacyError(f"there is nothing to learn from {len(records)} records")
-        task = self._problem(records, labels, max(1, len(classes)), budget, generator, **problem)
+        by_rule = generator is None and (sketch is None or vars(sketch) == vars(Sketch()))
+        tabular = suited(coding, len(records), max(1, len(classes)), budget) if by_rule else None
+        place = torch.device("cpu") if tabular else _device(self.device)  # marginals gain nothing on a GPU
+        task = self._problem(records, labels, max(1, len(classes)), budget, generator, place, **problem)
         for note in notes:
             task.ledger.note_uncovered(note)
         for condition in conditions:
             task.ledger.note_condition(condition)
         method = sketch or Sketch(rounds=self.rounds)
-        by_rule = sketch is None or vars(sketch) == vars(Sketch())
-        tabular = suited(coding, len(records), task.classes, budget) if by_rule and generator is None else None
         self.outcome_ = (tabular or method).fit(task)
         found = released_by(tabular, task) if tabular else method.release
         assert found is not None
@@ -240,10 +241,12 @@ class Synthesizer(BaseEstimator):
     ) -> Synthesizer:
         """Fit a fresh generator to a released sketch: without the records, without any further cost."""
         own, release = cls._opened(path, seed, device)
+        if isinstance(release, TableRelease):
+            own, release = cls._opened(path, seed, "cpu")
         own.set_params(steps=steps, progress=progress)
         budget = Budget(own.epsilon, own.delta, conversion="tight")
         nothing = torch.empty(0, *release.shape), torch.empty(0, dtype=torch.int64)
-        task = own._problem(*nothing, release.classes, budget, None)
+        task = own._problem(*nothing, release.classes, budget, None, _device(own.device))
         own.outcome_ = refit(release, task) if isinstance(release, TableRelease) else Sketch().refit(task, release)
         return own._take(replace(release, generator={}), task.generator)
 
@@ -270,9 +273,15 @@ class Synthesizer(BaseEstimator):
         return cls(terms.budget, terms.delta, seed=seed, device=device), release
 
     def _problem(
-        self, records: Tensor, labels: Tensor, classes: int, budget: Budget, generator: Generator | None, **more: Any
+        self,
+        records: Tensor,
+        labels: Tensor,
+        classes: int,
+        budget: Budget,
+        generator: Generator | None,
+        device: torch.device,
+        **more: Any,
     ) -> Problem:
-        device = _device(self.device)
         torch.manual_seed(self.seed)
         shape = tuple(records.shape[1:])
         model = generator or _generator((shape[0], shape[1], shape[2]), classes)
@@ -293,7 +302,7 @@ class Synthesizer(BaseEstimator):
 
     def _take(self, release: Release | TableRelease, model: Generator) -> Synthesizer:
         self.release_, self.generator_ = release, model
-        self._random = torch.Generator(_device(self.device)).manual_seed(self.seed)
+        self._random = torch.Generator(next(model.parameters()).device).manual_seed(self.seed)
         self.statement_ = Statement.from_dict(release.statement)
         self.coding_, self.classes_ = _coding_of(release)
         self.remarks_ = _remarks(release, self.classes_)

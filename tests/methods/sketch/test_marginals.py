@@ -49,7 +49,9 @@ def table(count, seed=0):
 
 def problem_of(records, labels, epsilon=1.0, classes=2):
     budget = Budget(epsilon, 1e-5, conversion="tight")
-    return Synthesizer(epsilon, 1e-5, device="cpu")._problem(records, labels, classes, budget, None)
+    return Synthesizer(epsilon, 1e-5, device="cpu")._problem(
+        records, labels, classes, budget, None, torch.device("cpu")
+    )
 
 
 def test_cells_come_back_as_they_were_written():
