@@ -20,7 +20,7 @@ export PYTHONUNBUFFERED := 1
 
 help: ## list the targets
 	@awk -F':.*## ' '/^[a-zA-Z0-9_%-]+:.*## / {printf "  %-26s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
-	@echo "  PAPER=dp_swd|dp_sinkhorn|wdp|triangle_wad|sketch   PROFILE=auto|paper|short|quick|smoke   DRY_RUN=1"
+	@echo "  PAPER=dp_swd|dp_sinkhorn|wdp|triangle_wad|sketch|tables   PROFILE=auto|paper|short|quick|smoke   DRY_RUN=1"
 
 $(STAMP): pyproject.toml setup.py constraints.txt
 	@$(INTERPRETER) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || { echo "dpot needs Python 3.11 or newer (PYTHON=python3.12 make ...)"; exit 1; }

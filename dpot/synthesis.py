@@ -29,13 +29,16 @@ from sklearn.base import BaseEstimator
 from torch import Tensor
 
 from dpot.data.coding import Categories, Coding, ImageCoding, Number, Ranges, TableCoding, load_coding, taken_from
+from dpot.data.dtypes import Facts, as_frame, given_back, typed
 from dpot.data.schema import Schema
 from dpot.errors import DataError, PrivacyError, UsageError
 from dpot.methods.generate.base import Problem
 from dpot.methods.sketch.directions import is_table
 from dpot.methods.sketch.file import Release
 from dpot.methods.sketch.method import Sketch
+from dpot.methods.sketch.table_file import TableRelease, load_release
 from dpot.models.generator import Generator
+from dpot.models.product_mixture import ProductMixture
 from dpot.models.sketch_dcgan import SketchDCGAN
 from dpot.models.table_generator import TableGenerator
 from dpot.precision import suited_convolutions
@@ -43,6 +46,7 @@ from dpot.privacy.budget import Budget
 from dpot.privacy.ledger import Ledger
 from dpot.privacy.noise import NoiseSource
 from dpot.privacy.statement import Statement
+from dpot.tables import refit, released_by, suited
 from dpot.training.progress import Progress
 
 log = logging.getLogger("dpot")
@@ -93,9 +97,11 @@ class Synthesizer(BaseEstimator):
         X: images N×H×W, N×C×H×W or N×H×W×C (uint8, or floats in [0, 1]), a DataFrame, or an array N×columns.
         y: N labels of any kind; None: no labels.
         """
+        self._types: Facts = []
         if self.schema is not None:
             return self._fit_declared(Schema.of(self.schema), X, y)
-        values, coding, conditions = _recognised(X, self.ranges, self.categories)
+        X, self._types, ranges, categories = typed(X, self.ranges, self.categories)
+        values, coding, conditions = _recognised(X, ranges, categories)
         names: list[Any] = []
         numbers = torch.zeros(len(values), dtype=torch.int64)
         if y is not None:
@@ -108,7 +114,7 @@ class Synthesizer(BaseEstimator):
         """fit for a table with a schema: nothing is taken from the records."""
         if any(given is not None for given in (self.ranges, self.categories, self.classes)):
             raise UsageError("schema: it declares ranges, categories and classes; leave these out")
-        frame, array = _as_frame(X)
+        frame, array = as_frame(X)
         if y is not None:
             if schema.label is None:
                 raise UsageError("schema: there are labels, and it declares no label")
@@ -143,18 +149,22 @@ class Synthesizer(BaseEstimator):
             raise UsageError("privacy.epsilon: synthesis needs a budget")
         if len(records) < 2:
             raise PrivacyError(f"there is nothing to learn from {len(records)} records")
-        task = self._problem(records, labels, max(1, len(classes)), budget, generator, **problem)
+        by_rule = generator is None and (sketch is None or vars(sketch) == vars(Sketch()))
+        tabular = suited(coding, len(records), max(1, len(classes)), budget) if by_rule else None
+        place = torch.device("cpu") if tabular else _device(self.device)  # marginals gain nothing on a GPU
+        task = self._problem(records, labels, max(1, len(classes)), budget, generator, place, **problem)
         for note in notes:
             task.ledger.note_uncovered(note)
         for condition in conditions:
             task.ledger.note_condition(condition)
         method = sketch or Sketch(rounds=self.rounds)
-        self.outcome_ = method.fit(task)
-        assert method.release is not None
-        statement = task.statement()
+        self.outcome_ = (tabular or method).fit(task)
+        found = released_by(tabular, task) if tabular else method.release
+        assert found is not None
         extra = {"coding": coding.to_dict(), "class_names": list(classes)}
-        release = replace(method.release, extra=extra, statement=statement.to_dict())
-        return self._take(release, task.generator)
+        if getattr(self, "_types", None):
+            extra["types"] = self._types
+        return self._take(replace(found, extra=extra, statement=task.statement().to_dict()), task.generator)
 
     def sample(self, n: int, seed: int | None = None) -> tuple[Any, Any]:
         """n synthetic records in the form that fit was given, and their labels (None if there were none).
@@ -164,7 +174,8 @@ class Synthesizer(BaseEstimator):
         if n < 1:
             raise UsageError(f"n={n}: at least 1 record")
         records, numbers = self.draw(n, seed)
-        return self.coding_.decode(records), self.named(numbers)
+        values, types = self.coding_.decode(records), self.release_.extra.get("types")
+        return given_back(values, types) if types else values, self.named(numbers)
 
     def named(self, numbers: Tensor) -> np.ndarray | None:
         """Class numbers as the labels that fit was given."""
@@ -178,6 +189,8 @@ class Synthesizer(BaseEstimator):
         if seed is not None:
             self._random.manual_seed(seed)
         shares = self.release_.shares.to(self._random.device)
+        if isinstance(model, ProductMixture):
+            return model.draw(n, shares, self._random)
         labels = torch.multinomial(shares, n, replacement=True, generator=self._random)
         parts = [model(model.code(len(p), self._random, p.device), p) for p in labels.split(CHUNK)]
         return torch.cat(parts), labels
@@ -186,10 +199,12 @@ class Synthesizer(BaseEstimator):
         """Write release, statement and generator as one file; nothing else of the records is in it."""
         self._check_fitted()
         model = self.generator_
-        size = model.size if isinstance(model, SketchDCGAN) else {}
-        if not isinstance(model, SketchDCGAN | TableGenerator):
+        if not isinstance(model, SketchDCGAN | TableGenerator | ProductMixture):
             raise UsageError(f"{type(model).__name__}: only the sketch's own generators are kept in a file")
-        extra = {**self.release_.extra, "generator": {"code_size": model.code_size, **size}}
+        size = {"code_size": model.code_size} if isinstance(model, TableGenerator) else model.size
+        if isinstance(model, SketchDCGAN):
+            size = {"code_size": model.code_size, **size}
+        extra = {**self.release_.extra, "generator": size}
         replace(self.release_, extra=extra, generator=model.state_dict()).save(Path(path))
 
     @classmethod
@@ -226,17 +241,19 @@ class Synthesizer(BaseEstimator):
     ) -> Synthesizer:
         """Fit a fresh generator to a released sketch: without the records, without any further cost."""
         own, release = cls._opened(path, seed, device)
+        if isinstance(release, TableRelease):
+            own, release = cls._opened(path, seed, "cpu")
         own.set_params(steps=steps, progress=progress)
         budget = Budget(own.epsilon, own.delta, conversion="tight")
         nothing = torch.empty(0, *release.shape), torch.empty(0, dtype=torch.int64)
-        task = own._problem(*nothing, release.classes, budget, None)
-        own.outcome_ = Sketch().refit(task, release)
+        task = own._problem(*nothing, release.classes, budget, None, _device(own.device))
+        own.outcome_ = refit(release, task) if isinstance(release, TableRelease) else Sketch().refit(task, release)
         return own._take(replace(release, generator={}), task.generator)
 
     @classmethod
-    def _opened(cls, path: str | Path, seed: int, device: str) -> tuple[Synthesizer, Release]:
+    def _opened(cls, path: str | Path, seed: int, device: str) -> tuple[Synthesizer, Release | TableRelease]:
         """A release that was read and checked: digest, statement, tensors, and that its records can be written."""
-        release = Release.load(Path(path), _device(device))
+        release = load_release(Path(path), _device(device))
         if not release.statement:
             raise DataError(f"{path}: the release carries no privacy statement")
         try:
@@ -256,9 +273,15 @@ class Synthesizer(BaseEstimator):
         return cls(terms.budget, terms.delta, seed=seed, device=device), release
 
     def _problem(
-        self, records: Tensor, labels: Tensor, classes: int, budget: Budget, generator: Generator | None, **more: Any
+        self,
+        records: Tensor,
+        labels: Tensor,
+        classes: int,
+        budget: Budget,
+        generator: Generator | None,
+        device: torch.device,
+        **more: Any,
     ) -> Problem:
-        device = _device(self.device)
         torch.manual_seed(self.seed)
         shape = tuple(records.shape[1:])
         model = generator or _generator((shape[0], shape[1], shape[2]), classes)
@@ -277,9 +300,9 @@ class Synthesizer(BaseEstimator):
             **more,
         )
 
-    def _take(self, release: Release, model: Generator) -> Synthesizer:
+    def _take(self, release: Release | TableRelease, model: Generator) -> Synthesizer:
         self.release_, self.generator_ = release, model
-        self._random = torch.Generator(_device(self.device)).manual_seed(self.seed)
+        self._random = torch.Generator(next(model.parameters()).device).manual_seed(self.seed)
         self.statement_ = Statement.from_dict(release.statement)
         self.coding_, self.classes_ = _coding_of(release)
         self.remarks_ = _remarks(release, self.classes_)
@@ -312,23 +335,9 @@ def _recognised(X: Any, ranges: Ranges, categories: Categories) -> tuple[Any, Co
         if 0 in X.shape:
             raise DataError(f"X is empty, of shape {X.shape}")
         return X, ImageCoding.of(X, ranges), []
-    frame, array = _as_frame(X)
+    frame, array = as_frame(X)
     coding = replace(TableCoding.of(frame, ranges, categories), array=array)
     return frame, coding, list(taken_from(frame, categories))
-
-
-def _as_frame(X: Any) -> tuple[Any, bool]:
-    """X as a DataFrame, and whether it was an array."""
-    import pandas as pd
-
-    if isinstance(X, pd.DataFrame):
-        return X, False
-    X = np.asarray(X)
-    if not len(X.shape) or 0 in X.shape:
-        raise DataError(f"X is empty, of shape {X.shape}")
-    if X.ndim != 2 or X.dtype.kind not in "biuf":
-        raise DataError(f"X of shape {X.shape} and type {X.dtype}: give images, a DataFrame, or numbers N×columns")
-    return pd.DataFrame(X, columns=[str(i) for i in range(X.shape[1])]), True
 
 
 def _class_numbers(y: Any, count: int, classes: Sequence[Any] | None) -> tuple[Tensor, list[Any]]:
@@ -356,10 +365,12 @@ def _class_numbers(y: Any, count: int, classes: Sequence[Any] | None) -> tuple[T
 
 
 def _generator(shape: tuple[int, int, int], classes: int, **size: Any) -> Generator:
-    return TableGenerator(classes, shape, **size) if is_table(shape) else SketchDCGAN(classes, shape, **size)
+    if not is_table(shape):
+        return SketchDCGAN(classes, shape, **size)
+    return (ProductMixture if "bins" in size else TableGenerator)(classes, shape, **size)
 
 
-def _coding_of(release: Release) -> tuple[Coding, list[Any]]:
+def _coding_of(release: Release | TableRelease) -> tuple[Coding, list[Any]]:
     """How records are written, and the names of the classes."""
     found = release.extra.get("coding")
     coding = load_coding(found) if found else _plain_coding(release.shape)
@@ -372,7 +383,7 @@ def _plain_coding(shape: tuple[int, int, int]) -> Coding:
     return ImageCoding("NCHW", shape, "float32")
 
 
-def _remarks(release: Release, classes: Sequence[Any]) -> list[str]:
+def _remarks(release: Release | TableRelease, classes: Sequence[Any]) -> list[str]:
     """What the user should know about the classes."""
     few = [str(classes[index]) if classes else str(index) for index in release.uncertain]
     if not few:

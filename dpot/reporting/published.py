@@ -19,6 +19,7 @@ NAMES = {
     "wdp": "WDP",
     "triangle_wad": "TriangleWad",
     "sketch": "Sketch",
+    "tables": "Tables",
     "field": "The field",
 }
 

@@ -1,0 +1,1 @@
+"""Private synthetic tables: our sketch beside AIM and MST."""

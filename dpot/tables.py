@@ -1,0 +1,74 @@
+"""Which columns a coded table has for the marginal sketch, and when that sketch is the better one."""
+
+from __future__ import annotations
+
+from dpot.data.coding import Coding, Number, TableCoding
+from dpot.methods.generate.base import Problem
+from dpot.methods.sketch.marginals import LEAST_SIGNAL, MarginalSketch, signal
+from dpot.methods.sketch.table_file import TableRelease
+from dpot.models.product_mixture import Column
+from dpot.privacy import calibration
+from dpot.privacy.budget import Budget
+from dpot.privacy.events import Gaussian
+from dpot.training.engine import Outcome
+
+ONE_BY_ONE = 128  # whole numbers of a range that is no longer than this are cells of their own
+CELLS = 256  # of other numbers
+
+
+def columns_of(coding: TableCoding) -> list[Column]:
+    """Where each column stands in encoded records: numbers, marks of gaps in numbers, values of categories."""
+    found: list[Column] = []
+    gap, at = len(coding.numbers), len(coding.numbers) + sum(number.missing for number in coding.numbers)
+    for place, number in enumerate(coding.numbers):
+        cells = _whole_cells(number)
+        mark = gap if number.missing else None
+        found.append(Column(place, cells or CELLS, whole=bool(cells), gap=mark))
+        gap += number.missing
+    for category in coding.categories:
+        size = len(category.choices)
+        found.append(Column(at, size, size=size))
+        at += size
+    return found
+
+
+def suited(coding: Coding, records: int, classes: int, budget: Budget) -> MarginalSketch | None:
+    """The marginal sketch, where the records are enough for it; only public numbers decide.
+
+    It needs 12 noise deviations per class in a block of two columns, for 4 bins a column or more. With fewer, as in a
+    table of a few hundred records and many columns, the lines of the sliced sketch say more.
+    """
+    if not isinstance(coding, TableCoding):
+        return None
+    columns = columns_of(coding)
+    mu = 1 / calibration.find_sigma(Gaussian, 1, budget)
+    if signal(records, classes, len(columns), mu) < LEAST_SIGNAL:
+        return None
+    return MarginalSketch(columns)
+
+
+def released_by(method: MarginalSketch, problem: Problem) -> TableRelease:
+    """What it took from the records of this problem."""
+    assert method.released is not None
+    return TableRelease(
+        shape=problem.generator.shape,
+        classes=problem.classes,
+        records=len(problem.images),
+        counts=method.sizes,
+        deviation=method.released.cell_deviation,
+        columns=method.columns,
+        marginals=method.released,
+    )
+
+
+def refit(release: TableRelease, problem: Problem) -> Outcome:
+    """A fresh generator for problem, fitted to what was released: no records, nothing to charge."""
+    return MarginalSketch(release.columns).fit_to(problem, release.marginals)
+
+
+def _whole_cells(number: Number) -> int:
+    """How many whole numbers its range has, where they are cells of their own; otherwise 0."""
+    count = number.upper - number.lower + 1
+    if number.dtype == "float64" or count > ONE_BY_ONE or count % 1 or number.lower % 1:
+        return 0
+    return int(count)
