@@ -215,15 +215,14 @@ class Synthesizer(BaseEstimator):
             raise DataError(f"{path}: holds a release and no generator; Synthesizer.from_release fits one")
         try:
             size = release.extra["generator"]
-            if not is_table(release.shape):
-                size = {"blocks": 0, "smooth": False, **size}  # files of older versions do not say
-                size.pop("normalised", None)  # and had a choice that is gone
             with torch.device("meta"):  # takes no memory, whatever sizes a file asks for
                 outline = _generator(release.shape, release.classes, **size).state_dict()
             if {n: t.shape for n, t in outline.items()} != {n: t.shape for n, t in release.generator.items()}:
                 raise DataError("its tensors have other names or shapes than its sizes say")
             model = _generator(release.shape, release.classes, **size)
             model.load_state_dict(release.generator)
+            if isinstance(release, TableRelease):
+                release.check_generator(model)
         except Exception as error:  # a file that somebody made: whatever is wrong with it, it is one line
             line = (str(error).splitlines() or [type(error).__name__])[0][:300]
             raise DataError(f"{path}: its generator cannot be read ({line})") from None

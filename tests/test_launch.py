@@ -9,7 +9,7 @@ import pytest
 
 from dpot import launch
 
-SMOKE = ["task=generate", "dataset=digits", "profile=smoke", "privacy=eps10"]
+SMOKE = ["task=generate", "dataset=digits", "profile=smoke", "privacy=eps10", "classifier.kinds=[logreg]"]
 
 
 @pytest.mark.parametrize(

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import subprocess
 import sys
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -18,7 +17,6 @@ import dpot
 from dpot import Synthesizer
 from dpot.data.coding import ImageCoding, TableCoding, load_coding
 from dpot.errors import DataError, DpotError, PrivacyError, UsageError
-from dpot.methods.sketch.file import Release
 from dpot.models import generator, sketch_dcgan
 from dpot.privacy.statement import Statement
 
@@ -171,17 +169,6 @@ def test_saved_and_loaded_and_fitted_anew_without_records(tmp_path: Path) -> Non
     fitted.release_.save(path)
     with pytest.raises(DataError, match="from_release"):
         Synthesizer.load(path)
-
-
-def test_a_generator_kept_by_an_older_version_is_read(tmp_path: Path) -> None:
-    fitted, path = tiny().fit(images(80, 8, 8), np.arange(80) % 2), tmp_path / "mine.safetensors"
-    fitted.save(path)
-    release = Release.load(path)
-    older = {name: value for name, value in release.extra["generator"].items() if name != "smooth"}
-    replace(release, extra={**release.extra, "generator": {**older, "normalised": True}}).save(path)
-    weights = Synthesizer.load(path, device="cpu").generator_.state_dict()
-    for name, value in fitted.generator_.state_dict().items():
-        torch.testing.assert_close(weights[name], value)
 
 
 def test_the_statement_says_what_it_covers() -> None:

@@ -16,7 +16,7 @@ from dpot.methods.sealed import read_sealed, seal
 from dpot.methods.sketch.file import CERTAIN, Release
 from dpot.methods.sketch.marginals import Marginals
 from dpot.methods.verify import SAME, conform, verified
-from dpot.models.product_mixture import Column
+from dpot.models.product_mixture import Column, ProductMixture
 from dpot.privacy.counts import count_deviation
 from dpot.privacy.events import Adjacency, CountGaussian, Event
 from dpot.privacy.statement import Statement
@@ -74,6 +74,16 @@ class TableRelease:
             "extra": self.extra,
         }
         write_atomically(path, seal(tensors, facts))
+
+    def check_generator(self, model: Any) -> None:
+        """A generator that was kept along draws the columns, bins and cells that were released."""
+        own = self.marginals
+        if not isinstance(model, ProductMixture) or model.columns != self.columns or model.bins != own.bins:
+            raise DataError("its columns or bins are not those of the release")
+        if not torch.equal(model.bin_of, own.bin_of.to(model.bin_of)):
+            raise DataError("its bins hold other cells than those of the release")
+        if not ((model.inside >= 0) & (model.inside <= 1)).all():
+            raise DataError("its cells have no shares")
 
     @classmethod
     def of(cls, tensors: Mapping[str, Tensor], facts: Mapping[str, Any], digest: str) -> TableRelease:
