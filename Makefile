@@ -34,7 +34,7 @@ setup: $(STAMP) ## install the suite into .venv
 lock: $(STAMP) ## renew constraints.txt (the newest versions that pyproject.toml admits) and requirements-hashed.txt
 	$(BIN)/python scripts/lock.py $(EXTRAS)
 
-test: $(STAMP) ## run the tests (12 minutes on 2 cores)
+test: $(STAMP) ## run the tests (8 minutes on 2 cores)
 	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -q -n auto --dist worksteal $(ARGS)
 
 lint: $(STAMP) ## ruff: style and format
