@@ -29,6 +29,8 @@ class WriteSchema(Task):
             raise UsageError("task=schema is for tables: dataset=table dataset.path=people.csv")
         _, paths = source.resolve(cfg.data_root, download=False)
         names = column_names(paths["table"])
+        if source.label not in (None, "label", *names):  # "label" unless one is named: then there may be none
+            raise UsageError(f"dataset.label={source.label}: the columns are {', '.join(map(printable, names))}")
         target = Path(self.file) if self.file else Path(f"{paths['table'].name.split('.')[0]}.schema.yaml")
         if target.exists():
             raise UsageError(f"{printable(target)} is there already: name another file with task.file=...")

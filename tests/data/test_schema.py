@@ -160,6 +160,8 @@ def test_a_template_has_the_names_and_nothing_of_the_records(tmp_path: Path, mon
         Schema.of(content)
     with pytest.raises(UsageError, match="there already"):
         run(compose_config(["task=schema", "dataset.path=t.csv"]))
+    with pytest.raises(UsageError, match=r"dataset.label=pay: the columns are age, a: b, no, income"):
+        run(compose_config(["task=schema", "dataset.path=t.csv", "dataset.label=pay", "task.file=new.yaml"]))
     assert read_back(template("t.csv", ["x\n y", "é"], None)) == ["x\n y", "é"]
 
 
