@@ -117,7 +117,7 @@ def verified(stored: object, accountants: bool = False) -> Statement:
                 f"the statement says {name} = {getattr(told, name)}, its entries say {getattr(again, name)}"
             )
     stated, found = (math.inf if epsilon is None else epsilon for epsilon in (told.epsilon, again.epsilon))
-    if stated < found * (1 - SAME):
+    if stated < found * (1 - SAME) or math.isinf(stated) != math.isinf(found):
         raise PrivacyError(f"the statement says ε = {stated:.6g}, its entries come to {found:.6g}")
     if told.mode == "sound" and told.budget is not None and found > told.budget * (1 + SAME):
         raise PrivacyError(f"the statement has a budget of ε = {told.budget:.6g}, its entries come to {found:.6g}")

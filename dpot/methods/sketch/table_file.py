@@ -93,6 +93,8 @@ class TableRelease:
             raise DataError(f"version {told.version}, this is for {VERSION}")
         columns = [conform(Column, column, f"release.columns[{i}]") for i, column in enumerate(told.columns)]
         channels, height, width = told.shape
+        if (height, width) != (1, 1):
+            raise DataError(f"records of the shape {told.shape}: those of a table are ({channels}, 1, 1)")
         _check_places(columns, channels)
         generator = {n.removeprefix("generator."): t for n, t in tensors.items() if n.startswith("generator.")}
         left = {name: tensor for name, tensor in tensors.items() if not name.startswith("generator.")}

@@ -71,6 +71,14 @@ def lowered(facts: dict[str, Any]) -> None:
     facts["statement"]["epsilon"] = 0.1
 
 
+def unbounded(facts: dict[str, Any]) -> None:
+    facts["statement"]["epsilon"] = None
+
+
+def deformed(facts: dict[str, Any]) -> None:
+    facts["shape"] = [facts["shape"][0], 1, 2]
+
+
 def emptied(facts: dict[str, Any]) -> None:
     facts["statement"] |= {"entries": [], "releases": 0, "epsilon": 0.0}
 
@@ -111,6 +119,8 @@ def vast(facts: dict[str, Any]) -> None:
     [
         (lowered, r"says ε = 0\.1, its entries come to"),
         (emptied, "has no entries"),
+        (unbounded, "says ε = inf, its entries come to"),
+        (deformed, "those of a table are"),
         (quieter, "the statement accounts for"),
         (fewer, r"says releases = \d, its entries say \d"),
         (dropped, "carries no privacy statement"),
