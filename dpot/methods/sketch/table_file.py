@@ -84,6 +84,7 @@ class TableRelease:
             raise DataError("its bins hold other cells than those of the release")
         if not ((model.inside >= 0) & (model.inside <= 1)).all():
             raise DataError("its cells have no shares")
+        model.columns = list(self.columns)  # equal, and of the right types: a place that is True is none that is 1
 
     @classmethod
     def of(cls, tensors: Mapping[str, Tensor], facts: Mapping[str, Any], digest: str) -> TableRelease:
