@@ -17,7 +17,7 @@ from typing import Any
 
 import numpy as np
 from fuzz_damage import in_folder, in_gzip, in_png, in_zip
-from fuzz_release import in_release, load_release, write_release
+from fuzz_release import in_release, load_release, write_lines, write_marginals
 
 from dpot.data import weights
 from dpot.data.base import Dataset
@@ -221,6 +221,7 @@ KINDS = (
     Kind("cifar10 tar", write_tar, lambda r: SmallCIFAR10().load(r, download=False), True),
     Kind("svhn mat", write_mat, lambda r: SmallSVHN().load(r, download=False), True),
     Kind("safetensors", write_weights, load_weights, True),
-    Kind("release", write_release, load_release, True, (in_release,)),
+    Kind("release", write_marginals, load_release, True, (in_release,)),
+    Kind("release of images", write_lines, load_release, True, (in_release,)),
     Kind("decoded npy", write_decoded, load_decoded, True, files="cache/decoded/**/*", refusable=False),
 )

@@ -21,11 +21,19 @@ from dpot.privacy.events import Event
 JUNK: tuple[Any, ...] = (None, True, -1, 0, 0.1, 1e308, 10**400, "", "x", "exact", "a\nb", [], {}, [[1]], {"a": 1})
 
 
-def write_release(root: Path) -> None:
-    """A table of two columns in two classes."""
-    rng = np.random.default_rng(0)
-    quick = Synthesizer(10, 1e-5, ranges=(0, 1), rounds=1, steps=1, device="cpu")
-    quick.fit(rng.random((150, 2)), np.array(["yes", "no"])[np.arange(150) % 2])
+def write_marginals(root: Path) -> None:
+    """A table of two columns in two classes: its marginals."""
+    _write(root, np.random.default_rng(0).random((150, 2)), ranges=(0, 1))
+
+
+def write_lines(root: Path) -> None:
+    """Images of two classes: the lines of the sliced sketch."""
+    _write(root, np.random.default_rng(0).integers(0, 256, (150, 4, 4), dtype=np.uint8))
+
+
+def _write(root: Path, records: Any, **settings: Any) -> None:
+    quick = Synthesizer(10, 1e-5, rounds=1, steps=1, device="cpu", **settings)
+    quick.fit(records, np.array(["yes", "no"])[np.arange(len(records)) % 2])
     quick.save(root / "r.safetensors")
 
 

@@ -76,10 +76,9 @@ class Generate(TrainingTask[GeneratorTraining]):
         reference = fid_reference if judged_on == "test" else judged_on
         self.protocol = FrechetInception(samples=fid_samples, reference=reference)
 
-    def released(self, cfg: DictConfig, method: Loss) -> dict[str, Any]:
+    def released(self, cfg: DictConfig, method: Loss, fit: bool = True) -> dict[str, Any]:
         """And the generator and its fit: methods are compared here, and a later round may look through both."""
-        more = {"loss": cfg.loss, "generator": cfg.generator, "steps": cfg.profile.get("steps")}
-        return super().released(cfg, method) | more
+        return super().released(cfg, method, fit) | {"generator": cfg.generator, "steps": cfg.profile.get("steps")}
 
     def accept(self, data: Any) -> None:
         """Images."""

@@ -225,13 +225,13 @@ class TrainingTask(Task, Generic[T]):
         tracker.start(run.directory, without_places(plain))
         return one
 
-    def released(self, cfg: DictConfig, method: Loss) -> dict[str, Any]:
-        """What a release depends on beside the data: neither how it is shown nor what is fitted to it.
+    def released(self, cfg: DictConfig, method: Loss, fit: bool = False) -> dict[str, Any]:
+        """What a release depends on beside the data: not how it is shown, nor, unless `fit`, what is fitted to it.
 
         The seed is part of it: to ask for another seed is to ask for another release.
         """
         dataset = {key: value for key, value in cfg.dataset.items() if key != "path"}  # their checksum knows them
-        loss = {key: value for key, value in cfg.loss.items() if key not in method.afterwards}
+        loss = {key: value for key, value in cfg.loss.items() if fit or key not in method.afterwards}
         return {"dataset": dataset, "loss": loss, "privacy": cfg.privacy, "seed": cfg.seed}
 
     def _releases(self, run: Run, method: Loss, profile: Profile, data: Any) -> tuple[Kept, Account | None]:
