@@ -296,7 +296,12 @@ def options(group: str) -> list[str]:
 def _suggest(name: str, choices: Sequence[str]) -> str:
     close = difflib.get_close_matches(name, choices, n=1)
     hint = f"; did you mean {close[0]}?" if close else ""
-    return f"{hint} Choices: {', '.join(choices)}" if hint else f"; choices: {', '.join(choices)}"
+    return f"{hint} Choices: {listed(choices)}" if hint else f"; choices: {listed(choices)}"
+
+
+def listed(names: Sequence[str]) -> str:
+    """Names as a list of Hydra's has them: one with a comma in it is quoted."""
+    return ", ".join(f'"{name}"' if "," in name else name for name in names)
 
 
 def unknown_key(path: str, choices: Sequence[str]) -> UsageError:

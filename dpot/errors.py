@@ -1,10 +1,13 @@
 """The errors a user can do something about. Each message is one line that says what to do."""
 
+from collections.abc import Sequence
+
 
 class DpotError(Exception):
     """Something the user can act on; shown as one line, never as a traceback (exit code 1)."""
 
     exit_code = 1
+    listed: Sequence[str] = ()  # lines below the message: what there is to choose from, or all that is wrong
 
 
 class UsageError(DpotError):

@@ -30,7 +30,7 @@ from omegaconf.errors import OmegaConfBaseException
 from rich.console import Console
 from yaml import YAMLError
 
-from dpot import config, sweeps
+from dpot import config, helping, sweeps
 from dpot.composing import compose_config
 from dpot.errors import DpotError, UsageError
 from dpot.guard import guarded
@@ -50,9 +50,12 @@ class Outcome:
 def main() -> None:
     """Run the command line and exit."""
     os.environ["HYDRA_FULL_ERROR"] = "1"  # let errors reach us whole; we make one line of them
-    arguments = sys.argv[1:]
+    sys.argv[1:] = arguments = sys.argv[1:] or ["--help"]
     debug = any(a.replace(" ", "") == "debug=true" for a in arguments)
     try:
+        if (answer := helping.answered(arguments)) is not None:
+            print(answer)
+            sys.exit(0)
         flags = get_args_parser().parse_args(arguments)
         _refuse_flags(flags)
         overrides = _overrides(flags.overrides)
@@ -71,7 +74,7 @@ def main() -> None:
     except Exception as error:
         if debug:
             traceback.print_exc()
-        print(f"dpot: {explain(error)}", file=sys.stderr)
+        _say(error)
         sys.exit(_exit_code(error))
 
 
@@ -94,7 +97,7 @@ def job(cfg: DictConfig) -> None:
         if place:
             sweeps.leave(place, {"overrides": overrides, "error": line, "exit_code": Outcome.exit_code})
             line = f"job {settings.job.num} ({' '.join(overrides)}) failed: {line}"
-        print(f"dpot: {line}", file=sys.stderr)
+        _say(error, line)
         return
     if place:
         sweeps.leave(place, {"overrides": overrides, "answer": answer.data, "exit_code": answer.exit_code})
@@ -141,6 +144,10 @@ def explain(error: BaseException) -> str:
         return f"{error.filename or 'output_root'}: {error.strerror}; change its rights, or set output_root"
     first = str(error).splitlines()[0] if str(error) else ""
     return f"internal error: {type(error).__name__}: {first} (debug=true shows the traceback)"
+
+
+def _say(error: BaseException, line: str | None = None) -> None:
+    print(f"dpot: {line or explain(error)}", *getattr(error, "listed", ()), sep="\n  ", file=sys.stderr)
 
 
 def _explain_config(message: str) -> str:

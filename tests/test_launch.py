@@ -1,13 +1,17 @@
 """The command line as its users meet it: one clear line for what is wrong, one JSON document for what is asked."""
 
+import inspect
 import json
 import os
+import re
 import subprocess
 import sys
 
 import pytest
 
-from dpot import launch
+from dpot import __version__, config, helping, launch
+from dpot.composing import compose_config
+from dpot.errors import UsageError
 
 SMOKE = [
     "task=generate",
@@ -115,7 +119,53 @@ def test_sweep_over_a_launcher(tmp_path, launcher):
     assert weak > strong > 0
 
 
-def test_help_lists_what_can_be_chosen(dpot):
-    done = dpot("--help", check=True)
+@pytest.mark.parametrize("words", [["--help"], []])
+def test_help_lists_what_can_be_chosen(dpot, tmp_path, words):
+    done = dpot(*words, check=True)
     assert "fashion_mnist" in done.stdout
     assert "dpot task=generate" in done.stdout
+    assert not (tmp_path / "outputs").exists()  # nothing was run
+
+
+@pytest.mark.parametrize("task", config.options("task"))
+def test_every_option_of_a_task_has_a_line_of_help(task):
+    told = helping.answered([f"task={task}", "--help"])
+    signature = inspect.signature(config.locate(str(compose_config([f"task={task}"]).task._target_), "task"))
+    for name in signature.parameters:
+        (line,) = re.findall(rf"^  task\.{name}=(.*)$", told, re.MULTILINE)
+        assert re.search(r"\S  +\S", line), f"task.{name} has no comment in conf/task/{task}.yaml"
+
+
+def test_help_on_other_parts_follows_what_they_are_based_on():
+    told = helping.answered(["task=synthesize", "dataset=table", "privacy=eps1", "--help"])
+    assert re.search(r"^  dataset\.schema=null  +\S", told, re.MULTILINE)
+    assert re.search(r"^  privacy\.epsilon=1\.0  +\S", told, re.MULTILINE)
+    assert re.search(r"^  privacy\.delta=1\.0e-5  +\S", told, re.MULTILINE)  # of conf/privacy/base.yaml
+    with pytest.raises(UsageError, match="did you mean synthesize"):
+        helping.answered(["task=synthesise", "--help"])
+
+
+def test_the_version_is_that_of_dpot(dpot):
+    assert dpot("--version", check=True).stdout == f"dpot {__version__}\n"
+
+
+def test_tab_completion_works_or_says_how(dpot, monkeypatch):
+    assert "complete -o" in dpot("-sc", "install=bash", check=True).stdout
+    monkeypatch.setenv("COMP_LINE", "dpot task=synt")
+    monkeypatch.setenv("COMP_POINT", "14")
+    assert dpot("-sc", "query=bash", check=True).stdout.split() == ["task=synthesize"]
+    for words in (["-sc"], ["--install-completion"], ["completion"]):
+        assert dpot(*words, check=True).stdout.splitlines() == [helping.COMPLETION]
+
+
+def test_a_table_that_does_not_exist_is_answered_with_a_list(dpot):
+    done = dpot("task=reproduce", "paper=dp_swd", "table=9")
+    assert done.returncode == 2
+    first, *listed = done.stderr.splitlines()
+    assert "no such table" in first
+    assert listed[0].startswith("  paper=dp_swd")
+    assert len(listed) > 5
+
+
+def test_names_with_commas_are_quoted():
+    assert config.listed(["SWD", "p = 0.2, not clipped"]) == 'SWD, "p = 0.2, not clipped"'

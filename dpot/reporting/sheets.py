@@ -106,11 +106,21 @@ def load(paper: str, name: str | int, kind: str = "table") -> Sheet:
     """The sheet of a table or figure; an unknown one is answered with those that exist."""
     path = EXPERIMENTS / f"{paper}_{kind}_{name}.yaml"
     if not path.exists():
-        known = ", ".join(
-            sorted(p.stem.replace(f"_{kind}_", f" {kind}=") for p in EXPERIMENTS.glob(f"*_{kind}_*.yaml"))
-        )
-        raise UsageError(f"paper={paper} {kind}={name}: there is no such sheet; known: {known or 'none'}")
+        raise unknown_sheet(f"paper={paper} {kind}={name}: there is no such {kind}; these are:", paper)
     return parse(yaml.safe_load(path.read_text()), path, kind)
+
+
+def unknown_sheet(message: str, paper: str | None = None) -> UsageError:
+    """The error with a line for each paper below it, that of `paper` first."""
+    names: dict[tuple[str, str], list[str]] = {}
+    for path in sorted(EXPERIMENTS.glob("*.yaml")):
+        kind = "figure" if "_figure_" in path.stem else "table"
+        found, _, name = path.stem.partition(f"_{kind}_")
+        names.setdefault((found, kind), []).append(name)
+    error = UsageError(message)
+    ordered = sorted(names.items(), key=lambda item: (item[0][0] != paper, item[0]))
+    error.listed = [f"paper={p} {kind}={' | '.join(found)}" for (p, kind), found in ordered]
+    return error
 
 
 def all_sheets() -> list[Sheet]:

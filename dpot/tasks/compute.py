@@ -43,8 +43,7 @@ class Compute(Task):
 def chosen_sheet(cfg: DictConfig) -> sheets.Sheet:
     """The sheet that paper= and table= (or figure=) name."""
     if cfg.paper is None or (cfg.table is None and cfg.figure is None):
-        known = ", ".join(f"paper={s.paper} {s.kind}={s.name}" for s in sheets.all_sheets())
-        raise UsageError(f"say which table: {known}")
+        raise sheets.unknown_sheet("say which table or figure:", cfg.paper)
     if cfg.table is not None:
         return sheets.load(cfg.paper, cfg.table, "table")
     return sheets.load(cfg.paper, cfg.figure, "figure")

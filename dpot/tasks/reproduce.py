@@ -28,7 +28,7 @@ from dpot.disk import write_atomically
 from dpot.errors import DataError, DpotError, UsageError
 from dpot.fingerprint import code_fingerprint
 from dpot.ranges import Count, NonNegativeInt
-from dpot.record import RECORD, Record, Run
+from dpot.record import RECORD, Record, Run, device_name
 from dpot.reporting import compare, pictures, sheets, store, tables
 from dpot.tasks.base import Answer, Task
 from dpot.tasks.compare import compared, lacking
@@ -197,7 +197,7 @@ class Reproduce(Task):
         plain = _compose([f"profile={name}"]).profile
         rows = sheet.small_rows if self.rows is None and name in SMALL else self.rows
         if rows is not None and self.rows is None:
-            log.info("profile=%s runs only %s (task.rows= chooses others)", name, ", ".join(rows))
+            log.info("profile=%s runs only %s (task.rows= chooses others)", name, config.listed(rows))
         for run in sheet.runs(cfg.profile.seeds, demo, name in SMALL, name):
             if (rows is not None and run.row not in rows) or (self.seeds is not None and run.seed not in self.seeds):
                 continue
@@ -297,8 +297,9 @@ class Reproduce(Task):
         elsewhere: list[Record] = [r for home, r in committed if home.row in rows]
         known = known or [r for r in elsewhere if r.config["profile"]["name"] == cfg.profile.name] or elsewhere
         sizes = ", ".join(dict.fromkeys(str(r.config["profile"]["name"]) for r in known))
-        each = statistics.fmean(map(_seconds, known)) if known else None
         devices = ", ".join(dict.fromkeys(str(r.provenance["device"]) for r in known))
+        here = [r for r in known if r.provenance["device"] == device_name(str(cfg.device))]
+        each = statistics.fmean(map(_seconds, here)) if here else None
         due = [p for p in planned if p.is_due]
         runs = [
             {
@@ -325,7 +326,7 @@ class Reproduce(Task):
             console.print(
                 f"expected: {cost:.0f} s, if this machine is as fast as in earlier runs ({devices}; profile {sizes})"
                 if cost is not None
-                else "expected cost: unknown before a first run",
+                else f"expected: unknown before a first run here; those on record were on {devices or 'no machine'}",
                 highlight=False,
             )
 

@@ -60,7 +60,7 @@ def test_every_sheet_names_a_function_of_its_paper(sheet):
     [
         ([], "say which table"),
         (["paper=dp_swd"], "say which table"),
-        (["paper=dp_swd", "figure=17"], "no such sheet"),
+        (["paper=dp_swd", "figure=17"], "no such figure"),
         (["paper=dp_swd", "table=2"], "task=reproduce"),
         (["paper=dp_swd", "figure=1", "task.options={draw:5}"], "did you mean draws"),
         (["paper=dp_swd", "figure=1", "task.options={draws:0}"], "task.options.draws=0: must be at least 1"),

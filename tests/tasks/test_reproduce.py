@@ -59,7 +59,7 @@ def test_dry_run_prints_the_commands_and_runs_nothing(dpot, tmp_path):
 @pytest.mark.parametrize(
     ("arguments", "words"),
     [
-        (["paper=dp_swd", "table=99"], "dp_swd table=2"),
+        (["paper=dp_swd", "table=99"], "paper=dp_swd table=1 |"),
         (["paper=nobody", "table=2"], "known:"),
         (["paper=dp_swd", "table=2", "task.rows=[DP-SWG]"], "DP-SWD"),
         ([], "say which table"),
@@ -146,11 +146,14 @@ def test_of_all_sheets_one_that_lacks_something_does_not_stop_the_others(monkeyp
     assert answer.exit_code == 1
 
 
-def test_what_it_will_cost_is_known_from_runs_made_elsewhere(tmp_path):
+def test_seconds_of_another_device_are_not_expected_of_this_one(tmp_path, monkeypatch):
     overrides = ["task=reproduce", "paper=dp_swd", "table=2", "profile=smoke", "task.dry_run=true", "device=cpu"]
-    plan = run(compose_config([*overrides, f"output_root={tmp_path}", f"data_root={tmp_path}"])).data
-    assert plan["expected_seconds"] > 0
+    cfg = compose_config([*overrides, f"output_root={tmp_path}", f"data_root={tmp_path}"])
+    plan = run(cfg).data
+    assert plan["expected_seconds"] is None
     assert plan["measured_on"]
+    monkeypatch.setattr(reproduce, "device_name", lambda device: plan["measured_on"].split(", ")[0])
+    assert run(cfg).data["expected_seconds"] > 0
     assert plan["measured_profile"] == "paper"  # there are none of this size
 
 
