@@ -28,10 +28,12 @@ import torch
 from sklearn.base import BaseEstimator
 from torch import Tensor
 
-from dpot.data.coding import Categories, Coding, ImageCoding, Number, Ranges, TableCoding, load_coding, taken_from
+from dpot.counted import account_of, warning_of
+from dpot.data.coding import Categories, Coding, ImageCoding, Number, Ranges, TableCoding, load_coding
 from dpot.data.dtypes import Facts, as_frame, given_back, typed
 from dpot.data.schema import Schema
 from dpot.errors import DataError, PrivacyError, UsageError
+from dpot.forms import class_numbers, recognised
 from dpot.methods.generate.base import Problem
 from dpot.methods.sketch.directions import is_table
 from dpot.methods.sketch.file import Release
@@ -48,12 +50,13 @@ from dpot.privacy.noise import NoiseSource
 from dpot.privacy.statement import Statement
 from dpot.tables import refit, released_by, suited
 from dpot.training.progress import Progress
+from dpot.views import Views
 
 log = logging.getLogger("dpot")
 CHUNK = 5000
 
 
-class Synthesizer(BaseEstimator):
+class Synthesizer(Views, BaseEstimator):
     """fit(X, y), sample(n), save(path), load(path): a scikit-learn-like synthesizer with an (ε, δ) guarantee.
 
     Neighbouring data sets differ in one record, label included; their number is public. Parameters:
@@ -101,11 +104,11 @@ class Synthesizer(BaseEstimator):
         if self.schema is not None:
             return self._fit_declared(Schema.of(self.schema), X, y)
         X, self._types, ranges, categories = typed(X, self.ranges, self.categories)
-        values, coding, conditions = _recognised(X, ranges, categories)
+        values, coding, conditions = recognised(X, ranges, categories)
         names: list[Any] = []
         numbers = torch.zeros(len(values), dtype=torch.int64)
         if y is not None:
-            numbers, names = _class_numbers(y, len(values), self.classes)
+            numbers, names = class_numbers(y, len(values), self.classes)
             if self.classes is None:
                 conditions.append("which classes there are: they were taken from the labels")
         return self.fit_records(coding.encode(values), numbers, names, coding, conditions=conditions)
@@ -149,6 +152,8 @@ class Synthesizer(BaseEstimator):
             raise UsageError("privacy.epsilon: synthesis needs a budget")
         if len(records) < 2:
             raise PrivacyError(f"there is nothing to learn from {len(records)} records")
+        if "account" not in problem and isinstance(records, Tensor) and labels is not None:
+            problem["account"] = account_of(records, labels)
         by_rule = generator is None and (sketch is None or vars(sketch) == vars(Sketch()))
         tabular = suited(coding, len(records), max(1, len(classes)), budget) if by_rule else None
         place = torch.device("cpu") if tabular else _device(self.device)  # marginals gain nothing on a GPU
@@ -164,16 +169,20 @@ class Synthesizer(BaseEstimator):
         extra = {"coding": coding.to_dict(), "class_names": list(classes)}
         if getattr(self, "_types", None):
             extra["types"] = self._types
-        return self._take(replace(found, extra=extra, statement=task.statement().to_dict()), task.generator)
+        self._take(replace(found, extra=extra, statement=task.statement().to_dict()), task.generator)
+        again = warning_of(task.account, self.statement_.total) if task.account and "kept" not in problem else None
+        if again:
+            log.warning("%s", again)
+        return self
 
     def sample(self, n: int, seed: int | None = None) -> tuple[Any, Any]:
         """n synthetic records in the form that fit was given, and their labels (None if there were none).
 
         Labels are drawn with the released shares of the classes; costs nothing.
         """
-        if n < 1:
-            raise UsageError(f"n={n}: at least 1 record")
-        records, numbers = self.draw(n, seed)
+        if isinstance(n, bool) or not isinstance(n, int | np.integer) or n < 1:
+            raise UsageError(f"n={n}: give a whole number of records, at least 1")
+        records, numbers = self.draw(int(n), seed)
         values, types = self.coding_.decode(records), self.release_.extra.get("types")
         return given_back(values, types) if types else values, self.named(numbers)
 
@@ -323,44 +332,6 @@ def synthesize(
     """
     synthesizer = Synthesizer(epsilon, delta, **settings).fit(X, y)
     return synthesizer.sample(n or len(X))
-
-
-def _recognised(X: Any, ranges: Ranges, categories: Categories) -> tuple[Any, Coding, list[str]]:
-    """X as an array of images or a DataFrame, its coding, and what of this was taken from the records."""
-    if isinstance(X, Tensor):
-        X = X.detach().cpu().numpy()
-    if np.ndim(X) in (3, 4):
-        X = np.asarray(X)
-        if 0 in X.shape:
-            raise DataError(f"X is empty, of shape {X.shape}")
-        return X, ImageCoding.of(X, ranges), []
-    frame, array = as_frame(X)
-    coding = replace(TableCoding.of(frame, ranges, categories), array=array)
-    return frame, coding, list(taken_from(frame, categories))
-
-
-def _class_numbers(y: Any, count: int, classes: Sequence[Any] | None) -> tuple[Tensor, list[Any]]:
-    """(class number per record, classes in sorted order or as given)."""
-    values = np.asarray(y.detach().cpu().numpy() if isinstance(y, Tensor) else y)
-    if values.shape != (count,):
-        raise DataError(f"{count} records need {count} labels, got {values.shape}")
-    if values.dtype.kind == "O":
-        if not all(isinstance(v, str) for v in values):
-            raise DataError("labels must be words or whole numbers, without gaps")
-        values = values.astype(str)
-    if values.dtype.kind == "f" and (values % 1 == 0).all():
-        values = values.astype(np.int64)
-    if values.dtype.kind not in "iubU":
-        raise DataError(f"labels of type {values.dtype}: give words or whole numbers")
-    known = np.unique(values) if classes is None else np.asarray(classes)
-    if classes is None and len(known) > max(2, count // 2):
-        raise DataError(f"{len(known)} different labels in {count} records: are these classes?")
-    place = {value: index for index, value in enumerate(known.tolist())}
-    try:
-        numbers = [place[value] for value in values.tolist()]
-    except KeyError as error:
-        raise DataError(f"label {error} is not one of the given classes") from None
-    return torch.tensor(numbers, dtype=torch.int64), known.tolist()
 
 
 def _generator(shape: tuple[int, int, int], classes: int, **size: Any) -> Generator:

@@ -139,7 +139,7 @@ class Statement:
             f"- Rigorous: **{self.verdict}**" + (", because" if self.verdict == "no" else ""),
             *[f"  - {reason}" for reason in self.reasons],
             *(["- On condition that these are public; they were taken from the records:"] if self.conditions else []),
-            *[f"  - {condition}" for condition in self.conditions],
+            *[f"  - {_text(condition)}" for condition in self.conditions],
             f"- Neighbouring data sets: {self.adjacency}: {self.adjacency_meaning}",
             f"- Bound on the projections: {self.bound}: {self.bound_reason}",
             f"- Mode: {self.mode}; conversion from Rényi: {self.conversion}; budget: {_number(self.budget)}",
@@ -155,7 +155,7 @@ class Statement:
             "",
             "Not covered by this ε:",
             "",
-            *[f"- {item}" for item in self.not_covered],
+            *[f"- {_text(item)}" for item in self.not_covered],
         ]
         if self.noise is not None:
             lines += ["", f"Noise: {self.noise['generator']}, seeded by {self.noise['seeded_by']}."]
@@ -302,6 +302,11 @@ def _verdict(account: Mapping[str, Any]) -> str:
     if "epsilon" not in account:
         return f"– ({account['reason']})"
     return f"{account['epsilon']:.4g}" + (" (the paper's own claim)" if account.get("paper") else "")
+
+
+def _text(text: str) -> str:
+    """Names of columns may be in it: nothing of it is HTML."""
+    return text.replace("<", "&lt;").replace("\n", " ")
 
 
 def _cell(text: str) -> str:

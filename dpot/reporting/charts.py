@@ -30,6 +30,17 @@ class Bar:
     hollow: bool = False
 
 
+@dataclass(frozen=True)
+class Comparison:
+    """Counts at the places of a marginal: released with noise of this deviation, and those of synthetic records."""
+
+    title: str
+    places: Sequence[str]
+    released: Sequence[float]
+    deviation: Sequence[float]
+    synthetic: Sequence[float]
+
+
 def lines(title: str, series: Sequence[Series], x: str, y: str, log_x: bool = False) -> str:
     """A line chart with a legend; empty series are left out."""
     shown = [s for s in series if len(s.points) > 1]
@@ -101,6 +112,47 @@ def bars(title: str, values: Sequence[Bar], unit: str = "", from_zero: bool = Tr
         parts.append(f'<text class="tick" x="{end + 10:.1f}" y="{y + 13}">{html.escape(bar.text)}</text>')
     caption = html.escape(f"{title}, {unit}" if unit else title)
     return f'<figure class="chart"><figcaption>{caption}</figcaption>{"".join(parts)}</svg></figure>'
+
+
+def against(one: Comparison, deviations: float = 2) -> str:
+    """Synthetic counts as bars, released ones as dots with error bars of so many deviations."""
+    width, height, bottom, left = 320, 200, 46, 44
+    ends = [r + deviations * d for r, d in zip(one.released, one.deviation, strict=True)]
+    high = max([*ends, *one.synthetic, 1e-9])
+    low = min([0.0, *(r - deviations * d for r, d in zip(one.released, one.deviation, strict=True))])
+    step = (width - left - RIGHT) / max(1, len(one.places))
+    parts = [_open(f"{one.title}: synthetic against released counts", width, height)]
+
+    def at(value: float) -> float:
+        return _place(value, low, high, height - bottom, TOP)
+
+    for tick in _ticks(low, high, 4):
+        parts.append(f'<line class="grid" x1="{left}" x2="{width - RIGHT}" y1="{at(tick):.1f}" y2="{at(tick):.1f}"/>')
+        parts.append(
+            f'<text class="tick" x="{left - 5}" y="{at(tick) + 4:.1f}" text-anchor="end">{_short(tick)}</text>'
+        )
+    spaced = -(-len(one.places) // 6)  # every so many places get their name
+    rows = zip(one.places, one.released, one.deviation, one.synthetic, strict=True)
+    for i, (name, released, deviation, synthetic) in enumerate(rows):
+        x = left + i * step
+        top, foot = sorted((at(synthetic), at(0)))
+        middle = x + step / 2
+        parts.append(
+            f'<rect class="bar solid" x="{x + step * 0.12:.1f}" y="{top:.1f}" width="{step * 0.76:.1f}" '
+            f'height="{foot - top:.1f}"><title>{html.escape(name)}: {synthetic:.4g} synthetic, {released:.4g} ± '
+            f"{deviation:.3g} released</title></rect>"
+        )
+        reach = at(released - deviations * deviation), at(released + deviations * deviation)
+        parts.append(
+            f'<line class="error" x1="{middle:.1f}" x2="{middle:.1f}" y1="{reach[0]:.1f}" y2="{reach[1]:.1f}"/>'
+        )
+        parts.append(f'<circle class="dot" cx="{middle:.1f}" cy="{at(released):.1f}" r="2.2"/>')
+        if i % spaced == 0:
+            parts.append(
+                f'<text class="tick" x="{middle:.1f}" y="{height - bottom + 15}" text-anchor="middle">'
+                f"{html.escape(_cut(name, 9))}</text>"
+            )
+    return f'<figure class="chart"><figcaption>{html.escape(one.title)}</figcaption>{"".join(parts)}</svg></figure>'
 
 
 def share(counts: Sequence[tuple[str, int]], label: str) -> str:

@@ -164,6 +164,11 @@ class Gathered:
         return [r for r in self.records if is_attack(r)]
 
     @property
+    def syntheses(self) -> list[KeptRecord]:
+        """Records of task=synthesize that have a page of their own."""
+        return [r for r in self.records if "page" in r.files and (r.directory / r.files["page"]).is_file()]
+
+    @property
     def papers(self) -> list[str]:
         """Every paper something is known of."""
         homes = [_home(r) for r in self.records]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import html
 import re
 from collections.abc import Sequence
 
@@ -38,6 +39,11 @@ def inline(text: str) -> str:
     (line,) = _MARKDOWN.parseInline(text)
     line.children = _shown(line.children or [])
     return _MARKDOWN.renderer.render([line], _MARKDOWN.options, {})
+
+
+def plain(text: str) -> str:
+    """Any text as Markdown that shows it as it stands: nothing in it is markup, HTML or the end of a cell."""
+    return re.sub(r"([\\`*_\[\]|~#])", r"\\\1", html.escape(" ".join(text.split()), quote=False))
 
 
 def table(head: Sequence[str], rows: Sequence[Sequence[str]], caption: str = "") -> str:

@@ -34,6 +34,7 @@ def write(folder: Path, gathered: Gathered) -> list[str]:
     _claims(site)
     _audits(site)
     _attacks(site)
+    _syntheses(site)
     _index(site)
     return site.written
 
@@ -172,3 +173,18 @@ def _attacks(site: Site) -> None:
         if re.search(r"\b(attack|invert|recover)", state.sheet.title):
             documents += [pieces.of_document(site, d) for d in state.documents]
     site.page("attacks.html", "attacks.html", title="Attacks", documents=documents, claims=claims)
+
+
+def _syntheses(site: Site) -> None:
+    """Own data sets that were synthesized here, if there are any."""
+    found = [
+        {
+            "href": site.file(r.directory / r.files["page"]),
+            "name": str(r.provenance["data"].get("name", "own data")),
+            "headline": str(r.privacy.get("headline", "")),
+            "about": f"{r.provenance['data'].get('records')} records, seed {r.provenance.get('seed')}",
+        }
+        for r in site.gathered.syntheses
+    ]
+    if found:
+        site.page("syntheses.html", "syntheses.html", title="Own data", syntheses=found)

@@ -14,11 +14,11 @@ from typing import Any
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
 from markupsafe import Markup
 
-from dpot import __version__
 from dpot.disk import write_atomically
 from dpot.record import commit_of_code
 from dpot.reporting import compare, published, tables
 from dpot.reporting.gather import VERDICTS, Gathered, SheetState
+from dpot.version import __version__
 
 TEMPLATES = Path(__file__).parent / "templates"
 MARKS = {"within": "≈", "better": "▲", "near": "~", "outside": "▼", "ours": "◆", "not comparable": "∗", "missing": "○"}
@@ -59,7 +59,8 @@ class Site:
             ("Audits", "audits.html"),
             ("Attacks", "attacks.html"),
         ]
-        return [("Overview", "index.html"), *papers, *others]
+        own = [("Own data", "syntheses.html")] if self.gathered.syntheses else []
+        return [("Overview", "index.html"), *own, *papers, *others]
 
     def page(self, name: str, template: str, **content: Any) -> None:
         """Write one page."""

@@ -31,11 +31,13 @@ from dpot.profiles import Profile
 from dpot.ranges import Count
 from dpot.record import Record, numbers
 from dpot.reporting.figures import grid
+from dpot.reporting.markup import plain
 from dpot.synthesis import Synthesizer
 from dpot.tasks.training import Findings, Training, TrainingTask, show_headline
 from dpot.training.capture import Outcome
 from dpot.transport.directions import uniform_directions
 from dpot.transport.sliced import sliced_wasserstein
+from dpot.views import page
 
 Format = Literal["auto", "png", "npz", "csv"]
 UNCOVERED = (
@@ -133,13 +135,19 @@ class Synthesize(TrainingTask[Synthesis]):
         outcome = one.outcomes["training"].facts()
         metrics["classes"] = _class_facts(synthesizer)
         metrics["training"] = {key: outcome[key] for key in ("steps", "seconds", "mode", "resumed_at")}
+        scores = numbers(metrics)
         with one.timed("writing"):
             declared = one.cfg.dataset.get("schema") or one.cfg.dataset
             label = str(declared.get("label") or "label")
             files = _write(
                 one.run.directory, synthesizer, data, one.written, self.count or len(data.train), metrics, label
             )
+            own_page = page(
+                synthesizer, title=f"Synthetic {data.name}", data=data.name, utility=scores, held_out=len(data.test)
+            )
+            write_atomically(one.run.directory / "index.html", own_page)
         metrics["seconds"] = one.seconds
+        files["page"] = "index.html"
         return Findings(metrics, synthesizer.statement_, len(data.train), files)
 
     def show(self, console: Console, record: Record) -> None:
@@ -314,8 +322,8 @@ def _report(metrics: dict[str, Any], data: Dataset) -> str:
         "|---|---|",
     ]
     for name, value in numbers(metrics).items():
-        lines.append(f"| {name} | {value:.4g} |")
+        lines.append(f"| {plain(name)} | {value:.4g} |")
     classes = metrics["classes"]
     lines += ["", f"Released class sizes (within ε; noise deviation {classes['deviation']} records):", ""]
-    lines += [f"- {name}: {count}" for name, count in classes["noisy_counts"].items()]
-    return "\n".join(lines + [f"- {remark}" for remark in classes["remarks"]]) + "\n"
+    lines += [f"- {plain(name)}: {count}" for name, count in classes["noisy_counts"].items()]
+    return "\n".join(lines + [f"- {plain(remark)}" for remark in classes["remarks"]]) + "\n"

@@ -60,7 +60,7 @@ def test_dry_run_prints_the_commands_and_runs_nothing(dpot, tmp_path):
     ("arguments", "words"),
     [
         (["paper=dp_swd", "table=99"], "paper=dp_swd table=1 |"),
-        (["paper=nobody", "table=2"], "known:"),
+        (["paper=nobody", "table=2"], "these are:"),
         (["paper=dp_swd", "table=2", "task.rows=[DP-SWG]"], "DP-SWD"),
         ([], "say which table"),
     ],

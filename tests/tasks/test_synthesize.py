@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+import base64
+import io
 import json
+import re
+from html.parser import HTMLParser
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +19,9 @@ from dpot import Synthesizer
 from dpot.composing import compose_config
 from dpot.errors import DpotError, UsageError
 from dpot.launch import run
+from dpot.released import comparisons
+from dpot.reporting import charts, markup, pages, store
+from dpot.reporting.gather import Gathered
 
 SMALL = ["task=synthesize", "profile=smoke", "profile.steps=4", "device=cpu", "loss.rounds=1", "generator.width=4"]
 SMALL += ["privacy.epsilon=10", "classifier.kinds=[logreg]"]
@@ -65,6 +72,80 @@ def test_a_folder_of_images_becomes_a_synthetic_folder(tmp_path: Path, photos: P
     assert images.shape == (3, 8, 8, 3)
     assert set(labels) <= {"cat", "dog"}
     assert synthesize(tmp_path, f"dataset.path={photos}", "dataset.size=8", "task.count=30") == record  # on record
+
+
+class Page(HTMLParser):
+    """Everything that a page names or shows."""
+
+    def __init__(self, text: str) -> None:
+        super().__init__()
+        self.tags: list[tuple[str, dict[str, str | None]]] = []
+        self.words: list[str] = []
+        self.feed(text)
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        self.tags.append((tag, dict(attrs)))
+
+    def handle_data(self, data: str) -> None:
+        self.words.append(data)
+
+
+def test_a_page_of_its_own_shows_everything_and_names_are_only_names(tmp_path: Path) -> None:
+    names = ("<script>alert(1)</script>", "a|b *c* [d](javascript:e)")
+    pixels = []
+    for index in range(60):
+        image = RNG.integers(0, 256, (8, 8, 3), dtype=np.uint8)
+        pixels.append(image.tobytes())
+        folder = tmp_path / "photos" / names[index % 2].replace("/", "∕")
+        folder.mkdir(parents=True, exist_ok=True)
+        Image.fromarray(image).save(folder / f"{index}.png")
+    record = synthesize(tmp_path, f"dataset.path={tmp_path / 'photos'}", "dataset.size=8", "task.count=20")
+    text = Path(record["files"]["page"]).read_text()
+    page = Page(text)
+    assert not [tag for tag, _ in page.tags if tag in ("script", "i", "iframe")]
+    assert not re.search(r"(?:src|href)=\"(?!data:)", text)  # it loads nothing, and leads nowhere on this machine
+    said = " ".join(page.words)
+    assert "<script>alert(1)<∕script>" in said
+    assert "ε does not cover them" in said  # the utility scores
+    assert record["privacy"]["headline"] in said
+    assert "publication_date" in said  # the registry's draft
+    assert "@software{dpot" in said
+    assert "8×8 pixels" in said
+    shown = [tag for tag in page.tags if tag[0] == "img"]
+    assert len(shown) == 2
+    for _, attributes in shown:
+        picture = Image.open(io.BytesIO(base64.b64decode(str(attributes["src"]).partition(",")[2])))
+        assert int(attributes["width"] or 0) >= 64
+        assert not any(own in np.asarray(picture).tobytes() for own in pixels)  # no private image
+    report = Path(record["files"]["utility"]).read_text()
+    assert not re.search(r"<\w", report)
+    assert "javascript" not in markup.to_html(report).partition("href")[2]
+    assert "<script" not in Path(record["files"]["statement"]).read_text()
+    folder = tmp_path / "report"
+    pages.write(folder, Gathered([], {}, [], [], store.records(tmp_path / "out", committed=False)))
+    own = (folder / "syntheses.html").read_text()
+    assert (folder / re.findall(r'href="(files/[^"]+)"', own)[0]).read_text() == text
+
+
+def test_released_and_synthetic_counts_are_of_the_same_size() -> None:
+    frame = pd.DataFrame({"age": RNG.integers(20, 60, 3000), "work": RNG.choice(["state", "private"], 3000)})
+    frame.loc[:999, "age"] = 40
+    own = Synthesizer(20, 1e-5, ranges={"age": (0, 100)}, categories={"work": ["state", "private", "none"]}, steps=20)
+    own.fit(frame, RNG.choice(["low", "high"], 3000))
+    records, labels = own.draw(20_000, seed=0)
+    found = {one.title: one for one in comparisons(own.release_, own.coding_, own.classes_, records, labels)}
+    assert set(found) == {"Class sizes", "age", "work"}
+    for one in found.values():
+        assert sum(one.released) == pytest.approx(3000, abs=6 * np.linalg.norm(one.deviation))
+        assert sum(one.synthetic) == pytest.approx(3000)
+    work = dict(zip(found["work"].places, found["work"].released, strict=True))
+    true = frame["work"].value_counts()
+    assert all(abs(work[name] - true.get(name, 0)) < 6 * found["work"].deviation[0] for name in work)
+    age = found["age"]
+    spike = int(np.argmax(age.released))
+    assert float(age.places[spike]) <= 40 < float(age.places[spike + 1])
+    drawn = charts.against(age)
+    assert drawn.count("<rect") == drawn.count('class="error"') == len(age.places)
 
 
 def test_without_a_utility_report_nothing_is_computed_on_held_out_records(tmp_path: Path, photos: Path) -> None:
