@@ -117,7 +117,7 @@ class Gate:
         release that is read back take their place.
         """
         for release in releases:
-            release.charge(1, kept=True)
+            release.charge(1, kept=self.kept is not None)
         if self.kept is None:
             return make()
         facts = {} if facts is None else facts
