@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import io
 import json
+import logging
 import shutil
 import statistics
 import time
@@ -15,6 +16,7 @@ from typing import Any, Literal
 
 import numpy as np
 import torch
+from omegaconf import DictConfig
 from rich.console import Console
 from rich.table import Table as TextTable
 from torch import Tensor
@@ -27,18 +29,22 @@ from dpot.disk import write_atomically
 from dpot.errors import DataError, UsageError
 from dpot.evaluation.downstream import Downstream
 from dpot.models.generator import Generator
+from dpot.preflight import Expectation, expect
+from dpot.privacy.budget import Budget
 from dpot.profiles import Profile
 from dpot.ranges import Count
 from dpot.record import Record, numbers
 from dpot.reporting.figures import grid
 from dpot.reporting.markup import plain
 from dpot.synthesis import Synthesizer
-from dpot.tasks.training import Findings, Training, TrainingTask, show_headline
+from dpot.tasks.base import Answer
+from dpot.tasks.training import Findings, Training, TrainingTask, device_of, show_headline
 from dpot.training.capture import Outcome
 from dpot.transport.directions import uniform_directions
 from dpot.transport.sliced import sliced_wasserstein
-from dpot.views import page
+from dpot.views import changes, page
 
+log = logging.getLogger("dpot")
 Format = Literal["auto", "png", "npz", "csv"]
 UNCOVERED = (
     "the utility report: its scores were computed on {count} held-out records and printed without noise "
@@ -72,8 +78,34 @@ class Synthesize(TrainingTask[Synthesis]):
     name = "synthesize"
     training = Synthesis
 
-    def __init__(self, count: Count | None = None, format: Format = "auto", utility: bool = True) -> None:
-        self.count, self.format, self.utility = count, format, utility
+    def __init__(
+        self, count: Count | None = None, format: Format = "auto", utility: bool = True, preflight: bool = False
+    ) -> None:
+        self.count, self.format, self.utility, self.preflight = count, format, utility, preflight
+
+    def run(self, cfg: DictConfig) -> Answer:
+        """Synthesize, or only say what to expect: nothing is released then."""
+        if not self.preflight:
+            return super().run(cfg)
+        self.check(cfg)
+        profile: Profile = config.instantiate(cfg.profile, "profile")
+        found = self._expected(cfg, self.load(cfg, profile))
+
+        def show(console: Console) -> None:
+            console.print(found.line(), highlight=False)
+            console.print(f"measured in: {found.source}; method: {found.method}", highlight=False)
+            for line in [*found.resized, *(f"warning: {warning}" for warning in found.warnings)]:
+                console.print(line, highlight=False, markup=False)
+            console.print("nothing was released", highlight=False)
+
+        return Answer(found.to_dict(), show)
+
+    def _expected(self, cfg: DictConfig, data: Dataset, model: Generator | None = None) -> Expectation:
+        coding = _coding(data)
+        budget: Budget = config.instantiate(cfg.privacy, "privacy")
+        return expect(
+            coding, len(data.train), data.classes, budget, device_of(cfg), resized=changes(coding), model=model
+        )
 
     def accept(self, data: Any) -> None:
         """Images that are not too small, or a table with public ranges."""
@@ -105,6 +137,10 @@ class Synthesize(TrainingTask[Synthesis]):
     def fit(self, one: Synthesis) -> Outcome:
         """Release the sketch and fit the generator to it."""
         budget, data = one.budget, one.data
+        expected = self._expected(one.cfg, data, one.model)
+        log.info("%s", expected.line())
+        for warning in expected.warnings:
+            log.warning("%s", warning)
         notes = [*data.uncovered, *([UNCOVERED.format(count=len(data.test))] if self.utility else [])]
         one.synthesizer = Synthesizer(
             budget.epsilon or 0, budget.delta or 0, seed=one.cfg.seed, device=str(one.cfg.device)
