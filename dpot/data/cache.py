@@ -13,7 +13,7 @@ import json
 import logging
 import os
 import shutil
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -67,24 +67,44 @@ class Builder:
 
 
 def cached(
-    label: str, key_parts: Mapping[str, Any], decode: Callable[[Builder], dict[str, Any]], *, verify: bool = False
+    label: str,
+    key_parts: Mapping[str, Any],
+    decode: Callable[[Builder], dict[str, Any]],
+    *,
+    verify: bool = False,
+    keep: bool = True,
 ) -> Entry:
-    """The entry for key_parts, decoded now if there is none; a second process waits for the first."""
+    """The entry for key_parts, decoded now if there is none; a second process waits for the first.
+
+    keep=False: its files are deleted as soon as they are mapped, and what is mapped stays until the process ends.
+    """
     text = json.dumps({"format": FORMAT, **key_parts}, sort_keys=True)
     key = hashlib.sha256(text.encode("utf-8", "surrogatepass")).hexdigest()
     folder = cache_root() / "decoded" / f"{label}-{key[:24]}"
     entry = _open(folder, key, verify)
-    if entry is not None:
-        return entry
-    with locked(folder.name, f"decoding {label}"):
-        entry = _open(folder, key, verify)
-        if entry is not None:
-            return entry
-        _build(folder, key, label, decode)
-    entry = _open(folder, key, verify)
+    if entry is None:
+        with locked(folder.name, f"decoding {label}"):
+            entry = _open(folder, key, verify)
+            if entry is None:
+                _build(folder, key, label, decode)
+                entry = _open(folder, key, verify)
     if entry is None:
         raise DataError(f"{folder} cannot be read back: set DPOT_CACHE to a folder on a sound disk")
+    if not keep:
+        _remove(folder)
     return entry
+
+
+def forget(labels: Collection[str] | None = None) -> list[str]:
+    """Delete the entries of these data sets, or all of them; the names of what is gone."""
+    gone = []
+    for folder in sorted((cache_root() / "decoded").glob("*")):
+        label = folder.name.removeprefix(".").removesuffix(".building").rpartition("-")[0]
+        if labels is None or label in labels:
+            with writable(folder.parent):
+                _remove(folder)
+            gone.append(folder.name)
+    return gone
 
 
 def _build(folder: Path, key: str, label: str, decode: Callable[[Builder], dict[str, Any]]) -> None:

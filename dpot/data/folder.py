@@ -60,9 +60,11 @@ class Folder(FileSource):
         test_fraction: Probability = 0.1,
         limit: Count | None = None,
         limit_test: Count | None = None,
+        cache: bool = True,
         follow_links: bool = False,
     ) -> None:
         super().__init__(limit, limit_test)
+        self.cache = cache
         self.path = path
         self.size = size
         self.channels = channels
@@ -91,7 +93,7 @@ class Folder(FileSource):
 
     def whole(self, data_root: str | Path | None, *, download: bool, verify: bool) -> Dataset:
         if self.path and self.path.lower().endswith((*CSV_ENDINGS, *PARQUET_ENDINGS)):
-            table = Table(self.path, self.label, test_fraction=self.test_fraction)
+            table = Table(self.path, self.label, test_fraction=self.test_fraction, cache=self.cache)
             return table.whole(data_root, download=download, verify=verify)
         dataset = super().whole(data_root, download=download, verify=verify)
         ignored = scan(Path(self.path or "").expanduser(), self.follow_links).ignored

@@ -75,6 +75,7 @@ class FileSource(Source):
 
     known: ClassVar[dict[str, Known]] = {}  # by file name; see Known
     decoder = 1  # part of the cache's key: raise it when decode() gives other tensors
+    cache = True  # False: decoded records are deleted as soon as they are in memory
     public = True  # whether the records are known to all; of others a record must not have a plain hash
 
     @abstractmethod
@@ -111,7 +112,8 @@ class FileSource(Source):
             "files": hashes,
             "options": self.options(),
         }
-        entry = cached(self.name, parts, lambda builder: asdict(self.decode(layout, paths, builder)), verify=verify)
+        decode = lambda builder: asdict(self.decode(layout, paths, builder))  # noqa: E731
+        entry = cached(self.name, parts, decode, verify=verify, keep=self.cache)
         return self.dataset(entry, hashes)
 
     def dataset(self, entry: Entry, hashes: Mapping[str, str]) -> Dataset:

@@ -61,8 +61,10 @@ class Table(FileSource):
         test_fraction: Probability = 0.1,
         limit: Count | None = None,
         limit_test: Count | None = None,
+        cache: bool = True,
     ) -> None:
         super().__init__(limit, limit_test)
+        self.cache = cache
         self.path = path
         self.label = label
         self.bounds = bounds

@@ -10,7 +10,7 @@ import json
 import logging
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
-from typing import Literal
+from typing import Literal, TypeVar
 
 import torch
 from torch import Tensor, nn
@@ -25,6 +25,7 @@ log = logging.getLogger("dpot")
 Kind = Literal["logreg", "mlp", "cnn", "cnn_adam"]
 Draw = Callable[[int], tuple[Tensor, Tensor]]
 Accuracies = dict[str, list[float]]
+T = TypeVar("T")
 SKLEARNS = ("merf", "gs_wgan")  # protocols whose LogReg and MLP are scikit-learn's
 PATIENCE: dict[Kind, int] = {"logreg": 10, "mlp": 30, "cnn": 60, "cnn_adam": 60}  # of DP-Sinkhorn, in epochs
 
@@ -67,6 +68,10 @@ class Downstream:
         """Accuracies in % per classifier, one per pass; each pass draws its own samples."""
         return self.gather(side_by_side(self.exams(draw, test_x, test_y, classes, seed), test_x.device))
 
+    def names(self) -> list[str]:
+        """Of the exams, in their order."""
+        return [kind for _ in range(self.passes) for kind in self.kinds]
+
     def exams(self, draw: Draw, test_x: Tensor, test_y: Tensor, classes: int, seed: int) -> Iterator[Fit[float]]:
         """A training and its accuracy for each pass and classifier; a pass's samples are drawn when it is asked for."""
         shape = tuple(test_x.shape[1:])
@@ -79,7 +84,7 @@ class Downstream:
                 generator = torch.Generator(x.device).manual_seed(1000 * seed + index)
                 yield self._exam(self._fit(kind, x.flatten(1), y, classes, shape, generator), test_x, test_y)
 
-    def gather(self, results: Sequence[float]) -> Accuracies:
+    def gather(self, results: Sequence[T]) -> dict[str, list[T]]:
         """What the exams gave, in their order, by classifier."""
         return {kind: list(results[i :: len(self.kinds)]) for i, kind in enumerate(self.kinds)}
 

@@ -13,7 +13,7 @@ from rich.table import Table
 
 from dpot import config
 from dpot.data.base import Source, Status
-from dpot.data.cache import cache_size
+from dpot.data.cache import cache_size, forget
 from dpot.data.files import cache_root, given_root
 from dpot.data.pairs import Adaptation
 from dpot.data.weights import LICENCE, SOURCE, fetch_weights, inception_weights, weights_status
@@ -29,14 +29,21 @@ OWN = ("folder", "table")  # the user's files, at a path of the user's
 class Data(Task):
     """List every choice of the group `dataset`, and the Inception weights; exit code 1 if one is damaged."""
 
-    def __init__(self, fetch: str | list[str] | None = None, verify: bool = False) -> None:
+    def __init__(
+        self,
+        fetch: str | list[str] | None = None,
+        verify: bool = False,
+        forget: str | list[str] | None = None,
+    ) -> None:
         self.fetch = [fetch] if isinstance(fetch, str) else list(fetch or [])
         self.verify = verify
+        self.forget = [forget] if isinstance(forget, str) else list(forget or [])
 
     def run(self, cfg: DictConfig) -> Answer:
         """Fetch if asked, then list, then verify if asked."""
         root = cfg.data_root
         sources = catalogue()
+        forgotten = self._forget(sources)
         fetched = self._fetch(sources, root)
         checked: dict[str, str | None] = {}
         rows = [self._row(name, source, root, checked) for name, source in sources.items()]
@@ -46,9 +53,21 @@ class Data(Task):
             "data_root": str(given_root(root)) if given_root(root) else None,
             "cache": {"path": str(cache_root()), "bytes": cache_size()},
             "fetched": [str(path) for path in fetched],
+            "forgotten": forgotten,
             "datasets": rows,
         }
         return Answer(data, lambda console: show(console, data), exit_code=1 if damaged else 0)
+
+    def _forget(self, sources: dict[str, Source | Adaptation]) -> list[str]:
+        """Delete decoded records: of own data, of a data set, or all."""
+        for name in self.forget:
+            if name not in (*sources, "own", "all"):
+                raise config.unknown("task.forget", name, ["own", "all", *sources])
+        if not self.forget:
+            return []
+        wanted = [one for name in self.forget for one in (OWN if name == "own" else (name,))]
+        names = [source.name for name in wanted if isinstance(source := sources.get(name), Source)]
+        return forget(None if "all" in self.forget else names)
 
     def _fetch(self, sources: dict[str, Source | Adaptation], root: str | None) -> list[Path]:
         """Download each data set asked for; all are tried before the first failure is told."""
@@ -182,6 +201,8 @@ def show(console: Console, data: dict[str, Any]) -> None:
         if entry["problem"]:
             console.print(f"[red]damaged[/red] {entry['name']}: ", end="")
             console.print(entry["problem"], markup=False, highlight=False)
+    for name in data["forgotten"]:
+        console.print(f"forgotten: {name}", markup=False, highlight=False)
     for path in data["fetched"]:
         console.print(f"fetched {path}", markup=False, highlight=False)
 

@@ -28,11 +28,13 @@ from dpot.data.folder import Folder
 from dpot.disk import write_atomically
 from dpot.errors import DataError, UsageError
 from dpot.evaluation.downstream import Downstream
+from dpot.evaluation.hurried import Clock
+from dpot.evaluation.stepping import side_by_side
 from dpot.models.generator import Generator
 from dpot.preflight import Expectation, expect
 from dpot.privacy.budget import Budget
 from dpot.profiles import Profile
-from dpot.ranges import Count
+from dpot.ranges import Count, Positive
 from dpot.record import Record, numbers
 from dpot.reporting.figures import grid
 from dpot.reporting.markup import plain
@@ -51,6 +53,7 @@ UNCOVERED = (
     "(task.utility=false leaves it out); these records were not learned from"
 )
 DIRECTIONS = 200
+LEAST_SECONDS = 30.0  # for the utility report, however short the fit was
 LONGEST_NAME = 255  # bytes of a folder's name
 
 
@@ -79,9 +82,15 @@ class Synthesize(TrainingTask[Synthesis]):
     training = Synthesis
 
     def __init__(
-        self, count: Count | None = None, format: Format = "auto", utility: bool = True, preflight: bool = False
+        self,
+        count: Count | None = None,
+        format: Format = "auto",
+        utility: bool = True,
+        preflight: bool = False,
+        utility_share: Positive | None = 0.2,
     ) -> None:
         self.count, self.format, self.utility, self.preflight = count, format, utility, preflight
+        self.utility_share = utility_share
 
     def run(self, cfg: DictConfig) -> Answer:
         """Synthesize, or only say what to expect: nothing is released then."""
@@ -167,7 +176,9 @@ class Synthesize(TrainingTask[Synthesis]):
         if self.utility:
             downstream: Downstream = config.instantiate(one.cfg.classifier, "classifier")
             with one.timed("utility report"):
-                metrics |= _utility(synthesizer, downstream, data, one.profile, one.cfg.seed)
+                took = one.seconds["release and fits"]
+                seconds = None if self.utility_share is None else max(LEAST_SECONDS, self.utility_share * took)
+                metrics |= _utility(synthesizer, downstream, data, one.profile, one.cfg.seed, seconds)
         outcome = one.outcomes["training"].facts()
         metrics["classes"] = _class_facts(synthesizer)
         metrics["training"] = {key: outcome[key] for key in ("steps", "seconds", "mode", "resumed_at")}
@@ -227,9 +238,9 @@ def _labels(split: Split) -> Tensor:
 
 
 def _utility(
-    synthesizer: Synthesizer, downstream: Downstream, data: Dataset, profile: Profile, seed: int
+    synthesizer: Synthesizer, downstream: Downstream, data: Dataset, profile: Profile, seed: int, seconds: float | None
 ) -> dict[str, Any]:
-    """Train on synthetic, test on held-out real records; and the sliced distance between the two."""
+    """Train on synthetic, test on held-out real records, in so many seconds; and the sliced distance between them."""
     downstream.samples = min(downstream.samples, profile.samples or downstream.samples)
     downstream.passes = profile.passes or downstream.passes
     device = synthesizer.release_.counts.device
@@ -237,8 +248,16 @@ def _utility(
     found: dict[str, Any] = {}
     if data.classes > 1:
         downstream.kinds = [kind for kind in downstream.kinds if "cnn" not in kind or data.kind == "images"]
-        scores = downstream.evaluate(synthesizer.draw, real, labels, data.classes, seed)
-        for name, values in scores.items():
+        clock = Clock("utility report", downstream.names(), seconds)
+        exams = downstream.exams(synthesizer.draw, real, labels, data.classes, seed)
+        marks = downstream.gather(side_by_side(clock.exams(exams), real.device))
+        if clock.left_out:
+            late = ", ".join(dict.fromkeys(clock.left_out))
+            log.warning("%s: left out, the time was up (task.utility_share=null waits for all)", late)
+        for name, found_marks in marks.items():
+            values = [mark for mark in found_marks if mark is not None]
+            if not values:
+                continue
             spread = statistics.stdev(values) if len(values) > 1 else None
             found[name] = {"mean": statistics.fmean(values), "std": spread, "passes": values}
         found["chance"] = 100 * float(torch.bincount(labels).max() / len(labels))

@@ -54,6 +54,7 @@ from dpot.training.engine import Engine
 from dpot.training.progress import Progress
 
 log = logging.getLogger("dpot")
+PLACES = ("path", "cache")  # of data, which are known by their checksum
 
 
 @dataclass
@@ -230,7 +231,7 @@ class TrainingTask(Task, Generic[T]):
 
         The seed is part of it: to ask for another seed is to ask for another release.
         """
-        dataset = {key: value for key, value in cfg.dataset.items() if key != "path"}  # their checksum knows them
+        dataset = {key: value for key, value in cfg.dataset.items() if key not in PLACES}
         loss = {key: value for key, value in cfg.loss.items() if fit or key not in method.afterwards}
         return {"dataset": dataset, "loss": loss, "privacy": cfg.privacy, "seed": cfg.seed}
 
