@@ -12,7 +12,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from dpot.data.coding import Category, Coding, Number, TableCoding
+from dpot.data.coding import Category, Coding, Number, TableCoding, written
 from dpot.methods.sketch.file import Release
 from dpot.methods.sketch.table_file import TableRelease
 from dpot.reporting.charts import Comparison
@@ -76,11 +76,7 @@ def _place(column: Number | Category, part: range, cells: int, whole: bool) -> s
         return "missing"
     share = part[0] / (cells - 1) if whole else max(0, part[0] - 1) / (cells - 2)
     value = column.lower + share * (column.upper - column.lower)
-    if column.dtype == "date":
-        import numpy as np
-
-        return str(np.datetime64("1970-01-01") + np.timedelta64(round(value), "D"))
-    return f"{value:.4g}"
+    return written(column, value)
 
 
 def _lines(release: Release, names: Sequence[str], records: Tensor, labels: Tensor, scale: float) -> list[Comparison]:

@@ -16,7 +16,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from dpot.data.coding import Coding, ImageCoding, Number, TableCoding
+from dpot.data.coding import Coding, ImageCoding, Number, TableCoding, written
 from dpot.data.dtypes import as_frame, typed
 from dpot.data.schema import Schema
 from dpot.disk import write_atomically
@@ -164,15 +164,9 @@ def changes(coding: Coding) -> list[str]:
     found = []
     for column in coding.columns:
         if isinstance(column, Number):
-            ends = [_written(column, end) for end in (column.lower, column.upper)]
+            ends = [written(column, end) for end in (column.lower, column.upper)]
             found.append(f"{column.name}: cut to the public range {ends[0]} to {ends[1]}")
     return found
-
-
-def _written(column: Number, value: float) -> str:
-    return (
-        str(np.datetime64("1970-01-01") + np.timedelta64(round(value), "D")) if column.dtype == "date" else f"{value:g}"
-    )
 
 
 def _preview(own: Synthesizer, records: Tensor, labels: Tensor) -> tuple[list[str], list[list[str]]]:

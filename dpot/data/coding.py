@@ -100,7 +100,7 @@ class Number:
     name: str
     lower: float
     upper: float
-    dtype: str = "float64"  # or int64, bool, date
+    dtype: str = "float64"  # or int64, bool, date, datetime (seconds since 1970), time (seconds of the day)
     digits: int | None = None  # after the decimal point
     missing: bool = False  # whether there may be gaps
 
@@ -290,8 +290,21 @@ def _given_back(column: Number, values: np.ndarray) -> Any:
         return values if column.digits is None else values.round(column.digits)
     if column.dtype == "date":
         return np.datetime64("1970-01-01", "s") + np.rint(values).astype("timedelta64[D]")
+    if column.dtype == "datetime":
+        return np.datetime64("1970-01-01", "s") + np.rint(values).astype("timedelta64[s]")
+    if column.dtype == "time":
+        return np.array([str(np.datetime64(int(second), "s"))[11:] for second in np.rint(values)], dtype=object)
     whole = np.rint(values).astype(column.dtype)
     return pd.array(whole, dtype="Int64") if column.missing and column.dtype == "int64" else whole
+
+
+def written(column: Number, value: float) -> str:
+    """A number of a column as people write it."""
+    if column.dtype == "date":
+        return str(np.datetime64("1970-01-01") + np.timedelta64(round(value), "D"))
+    if column.dtype in ("datetime", "time"):
+        return str(np.datetime64(round(value), "s"))[0 if column.dtype == "datetime" else 11 :]
+    return f"{value:.4g}"
 
 
 def checked_category(name: str, values: Sequence[Any]) -> Category:

@@ -9,9 +9,11 @@ A .csv or .parquet file is read as a table (dpot/data/table.py).
 
 from __future__ import annotations
 
+import logging
 import os
 import stat
-from collections.abc import Iterable, Iterator, Mapping
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
@@ -26,12 +28,14 @@ from dpot.data.formats import NPZ_AT_MOST, check_features, check_image_values, n
 from dpot.data.images import IMAGE_AT_MOST, decode_into, is_grey, read_image, resize_array
 from dpot.data.source import BY_NAME, BY_PLACE, Facts, FileSource
 from dpot.data.splits import hold_out_fraction, in_hash_order, share
-from dpot.data.table import CSV_ENDINGS, PARQUET_ENDINGS, Table
+from dpot.data.table import CSV_ENDINGS, PARQUET_ENDINGS, Table, read_table
 from dpot.errors import DataError, UsageError
 from dpot.ranges import Count, Probability
 from dpot.regular import irregular
 
-IMAGE_ENDINGS = (".png", ".jpg", ".jpeg")
+log = logging.getLogger("dpot.data")
+IMAGE_ENDINGS = (".png", ".jpg", ".jpeg", ".gif", ".webp", ".tif", ".tiff", ".bmp")
+LABELS = "labels (a file of its own)"  # its key among the files: no image has this name
 TEST_FOLDERS = ("test", "validation", "valid", "val")  # the first that exists is the test split
 NPZ_NAMES = {"x", "y", "x_train", "y_train", "x_test", "y_test"}
 ENLARGED_FREELY = 256 << 20  # bytes of the images of an .npz at their new size, however small the file is
@@ -62,6 +66,8 @@ class Folder(FileSource):
         limit_test: Count | None = None,
         cache: bool = True,
         follow_links: bool = False,
+        classes: list[str | int] | None = None,
+        labels: str | None = None,
     ) -> None:
         super().__init__(limit, limit_test)
         self.cache = cache
@@ -70,14 +76,20 @@ class Folder(FileSource):
         self.channels = channels
         self.label = label  # the label's column, if the path is a table
         self.test_fraction = test_fraction
+        self.classes = None if classes is None else [str(name) for name in classes]  # public; none: those that occur
+        if self.classes is not None and len(set(self.classes)) != len(self.classes):
+            raise UsageError("dataset.classes: a class is named twice")
+        self.labels = labels  # a table of file names and labels, for a flat folder
         self.follow_links = follow_links  # symbolic links that lead out of the folder
 
     def options(self) -> dict[str, object]:
-        return {"size": self.size, "channels": self.channels, "test_fraction": self.test_fraction}
+        own: dict[str, object] = {"size": self.size, "channels": self.channels, "test_fraction": self.test_fraction}
+        return own | ({"classes": self.classes} if self.classes is not None else {})
 
     def taken(self, facts: Facts) -> tuple[str, ...]:
         looked = ("whether there are colours: all images were looked at (dataset.channels=grey or colour says it)",)
-        return super().taken(facts) + (looked if self.channels == "auto" and facts.kind == "images" else ())
+        taken = super().taken(facts) if self.classes is None else facts.taken
+        return tuple(taken) + (looked if self.channels == "auto" and facts.kind == "images" else ())
 
     def uncovered(self, facts: Facts) -> tuple[str, ...]:
         return (BY_NAME if facts.by_name else BY_PLACE,)
@@ -96,33 +108,46 @@ class Folder(FileSource):
             table = Table(self.path, self.label, test_fraction=self.test_fraction, cache=self.cache)
             return table.whole(data_root, download=download, verify=verify)
         dataset = super().whole(data_root, download=download, verify=verify)
-        ignored = scan(Path(self.path or "").expanduser(), self.follow_links).ignored
+        found = scan(Path(self.path or "").expanduser(), self.follow_links)
+        ignored = found.ignored
+        if found.endings:
+            counted = ", ".join(f"{count} {printable(ending)}" for ending, count in found.endings.most_common(8))
+            log.warning("skipped: %s (read are %s)", counted, " ".join(IMAGE_ENDINGS))
         return replace(dataset, note=join_notes(dataset.note, f"{ignored} other files ignored" if ignored else ""))
 
     def resolve(self, data_root: str | Path | None, download: bool) -> tuple[Layout, dict[str, Path]]:
         if not self.path:
             raise UsageError("dataset.path: must be given, a folder of images, an .npz, .csv or .parquet file")
         found = scan(Path(self.path).expanduser(), self.follow_links)
-        return Layout(found.kind, tuple(Wanted(key, ()) for key in found.files)), found.files
+        files = dict(found.files)
+        if self.labels is not None:
+            if found.kind != "images" or any("/" in key for key in files):
+                raise UsageError("dataset.labels: a table of labels is for a flat folder of images")
+            files[LABELS] = Path(self.labels).expanduser()
+        return Layout(found.kind, tuple(Wanted(key, ()) for key in files)), files
 
     def decode(self, layout: Layout, paths: Mapping[str, Path], builder: Builder) -> Facts:
         if layout.name == "npz":
             return self._decode_npz(next(iter(paths.values())), builder)
-        keys = in_hash_order(paths)
+        keys = in_hash_order([key for key in paths if key != LABELS])
         if layout.name == "split":
             parts = {part: [k for k in keys if k.startswith(f"{part}/")] for part in ("train", "test")}
             class_of = {k: _folder_of(k.partition("/")[2]) for k in keys}
         else:
             held = share(len(keys), self.test_fraction)
             parts = {"train": keys[held:], "test": keys[:held]}
-            class_of = {k: _folder_of(k) for k in keys}
-        names = sorted({class_of[k] for k in keys} - {""})
+            class_of = _labels(paths[LABELS], keys) if LABELS in paths else {k: _folder_of(k) for k in keys}
+        if self.classes is not None:
+            strange = sorted(set(class_of.values()) - set(self.classes))
+            if strange:
+                raise DataError(f"the class '{printable(strange[0])}' is not among dataset.classes")
+        names = self.classes or sorted({class_of[k] for k in keys} - {""})
         if layout.name == "split":
             taught = {class_of[k] for k in parts["train"]}
             stranger = next((k for k in parts["test"] if class_of[k] not in taught), None)
             if stranger is not None:
                 raise DataError(f"{printable(paths[stranger])} is of a class that has no training image: add some")
-        grey = self.channels == "grey" or (self.channels == "auto" and all(map(is_grey, paths.values())))
+        grey = self.channels == "grey" or (self.channels == "auto" and all(is_grey(paths[k]) for k in keys))
         for part, chosen in parts.items():
             x = builder.empty(f"{part}_x", (len(chosen), 1 if grey else 3, self.size, self.size), np.uint8)
             where = [paths[k] for k in chosen]
@@ -150,7 +175,7 @@ class Folder(FileSource):
         if labelled not in (set(), set(endings)):
             raise refuse(path, "mislabelled: only one of the two splits has labels")
         values = [self._records(arrays[f"x{e}"], path) for e in endings]
-        labels, names = _class_numbers([arrays[f"y{e}"] for e in endings if e in labelled], values, path)
+        labels, names = _class_numbers([arrays[f"y{e}"] for e in endings if e in labelled], values, path, self.classes)
         if own_split:
             parts = [(values[i], labels[i] if labels else None) for i in range(2)]
         else:
@@ -189,13 +214,30 @@ class Folder(FileSource):
         return resize_array(x, self.size)
 
 
+def _labels(path: Path, keys: Sequence[str]) -> dict[str, str]:
+    """The class of every image, from a table with the columns `file` and `label`, or whose first two are these."""
+    table = read_table(path, as_words=True)
+    columns = ["file", "label"] if {"file", "label"} <= set(table.columns) else list(table.columns[:2])
+    if len(columns) < 2:
+        raise refuse(path, "needs two columns, file and label")
+    found = dict(zip(table[columns[0]], table[columns[1]], strict=True))
+    if len(found) < len(table):
+        raise refuse(path, "names a file twice")
+    missing = [key for key in keys if not found.get(key)]
+    if missing:
+        raise DataError(
+            f"{printable(path)} has no label for {len(missing)} of {len(keys)} images, {printable(missing[0])} for one"
+        )
+    return {key: str(found[key]) for key in keys}
+
+
 def _folder_of(key: str) -> str:
     """The class of an image: the first folder of its name, '' in a flat folder."""
     return key.partition("/")[0] if "/" in key else ""
 
 
 def _class_numbers(
-    given: list[np.ndarray], values: list[np.ndarray], path: Path
+    given: list[np.ndarray], values: list[np.ndarray], path: Path, classes: list[str] | None = None
 ) -> tuple[list[np.ndarray], tuple[str, ...]]:
     """Labels of any whole numbers or words → numbers 0..C-1 in their sorted order, and their names."""
     if not given:
@@ -204,6 +246,11 @@ def _class_numbers(
         if y.shape != (len(x),) or y.dtype.kind not in "iubU":
             raise refuse(path, f"mislabelled: {len(x):,} records, labels {y.dtype} of shape {y.shape}")
     names, numbers = np.unique(np.concatenate(given), return_inverse=True)
+    if classes is not None:
+        strange = sorted({str(name) for name in names} - set(classes))
+        if strange:
+            raise DataError(f"the class '{printable(strange[0])}' is not among dataset.classes")
+        numbers, names = np.array([classes.index(str(name)) for name in names])[numbers], np.array(classes)
     cuts = np.cumsum([len(y) for y in given])[:-1]
     return np.split(numbers.astype(np.int64), cuts), tuple(map(str, names))
 
@@ -215,6 +262,7 @@ class Scan:
     kind: Literal["npz", "images", "split"]
     files: dict[str, Path]
     ignored: int = field(default=0)
+    endings: Counter[str] = field(default_factory=Counter)  # of those that are not hidden
 
 
 def scan(path: Path, follow_links: bool = False) -> Scan:
@@ -237,6 +285,8 @@ def _scan(path: Path, follow_links: bool) -> Scan:
     images = {k: p for k, p in every if p.name.lower().endswith(IMAGE_ENDINGS) and not _hidden(k)}
     archives = {k: p for k, p in every if p.name.lower().endswith(".npz") and not _hidden(k)}
     ignored = len(every) - len(images) - len(archives)
+    others = (p for k, p in every if k not in images and k not in archives and not _hidden(k))
+    endings = Counter(p.suffix.lower() or p.name for p in others)
     if archives:
         if images or len(archives) > 1:
             raise DataError(f"{printable(path)} holds several .npz files or images beside one: name one of them")
@@ -252,8 +302,10 @@ def _scan(path: Path, follow_links: bool) -> Scan:
             raise DataError(f"{printable(path)}: train and {test} must both have class sub-folders, or both none")
         return Scan("split", split, ignored + len(images) - len(split))
     if len(images) < 2:
-        raise DataError(f"{printable(path)} holds {len(images)} png or jpg images; at least 2 are needed")
-    return Scan("images", images, ignored)
+        raise DataError(
+            f"{printable(path)} holds {len(images)} images ({' '.join(IMAGE_ENDINGS)}); at least 2 are needed"
+        )
+    return Scan("images", images, ignored, endings)
 
 
 def _walk(path: Path, follow_links: bool) -> Iterator[tuple[str, Path]]:

@@ -1,4 +1,4 @@
-"""Encoded images (PNG, JPEG) to tensors of one size."""
+"""Encoded images (PNG, JPEG, GIF, WebP, TIFF, BMP) to tensors of one size; of several frames the first one."""
 
 from __future__ import annotations
 
@@ -27,12 +27,14 @@ IMAGE_AT_MOST = 256 << 20  # bytes of one encoded image; a photograph takes 2 to
 PIXELS_AT_MOST = 100_000_000  # of one encoded image; a photograph has 10 to 50 million
 PIXELS_FREELY = 32_000_000  # however few bytes they are encoded in; beyond that
 PIXELS_PER_BYTE = 100  # at most: a photograph has 5 to 20
+FORMATS = ("PNG", "JPEG", "GIF", "WEBP", "TIFF", "BMP")
+UNREADABLE = "is not a readable image (PNG, JPEG, GIF, WebP, TIFF or BMP)"
 PNG_SIGNATURE = b"\x89PNG\r\n\x1a\n"
 GREY_MODES = {"1", "L", "LA", "I", "I;16", "I;16B", "I;16L", "F"}
 
 
 def open_image(data: bytes | IO[bytes], where: str) -> Image:
-    """An encoded image or its open file, the header read and the size bounded; PNG and JPEG only."""
+    """An encoded image or its open file, the header read and the size bounded; of these formats only."""
     from PIL import Image, UnidentifiedImageError
 
     try:
@@ -41,11 +43,11 @@ def open_image(data: bytes | IO[bytes], where: str) -> Image:
             file = io.BytesIO(data) if isinstance(data, bytes) else data
             size = file.seek(0, os.SEEK_END)
             file.seek(0)
-            image = Image.open(file, formats=("PNG", "JPEG"))
+            image = Image.open(file, formats=FORMATS)
     except UnidentifiedImageError:
-        raise refuse(where, "is not a readable PNG or JPEG image") from None
+        raise refuse(where, UNREADABLE) from None
     except (OSError, SyntaxError, ValueError, Image.DecompressionBombError) as error:
-        raise refuse(where, f"is not a readable PNG or JPEG image ({error})") from None
+        raise refuse(where, f"{UNREADABLE[:-1]}: {error})") from None
     bound = min(PIXELS_AT_MOST, max(PIXELS_FREELY, PIXELS_PER_BYTE * size))
     if image.width * image.height > bound:
         raise refuse(where, f"has {image.width}×{image.height} pixels, more than {bound:,} in {size:,} bytes")

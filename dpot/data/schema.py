@@ -46,6 +46,8 @@ KINDS = {
     "integer": {"range"},
     "decimal": {"range", "digits"},
     "date": {"range"},
+    "datetime": {"range"},
+    "time": {"range"},
     "category": {"values"},
 }
 TO_FILL_IN = "???"
@@ -138,6 +140,11 @@ def _numbers(column: Number, raw: pd.Series) -> np.ndarray:
     if column.dtype == "date":
         days = pd.to_datetime(raw.astype(object), errors="coerce", format="ISO8601", utc=True)
         return np.array([math.nan if day is pd.NaT else day.timestamp() // 86_400 for day in days])
+    if column.dtype == "datetime":
+        moments = pd.to_datetime(raw.astype(object), errors="coerce", format="ISO8601", utc=True)
+        return np.array([math.nan if moment is pd.NaT else moment.timestamp() // 1 for moment in moments])
+    if column.dtype == "time":
+        return np.array([_second(cell) for cell in raw.astype(object)])
     return pd.to_numeric(raw.astype(object), errors="coerce").astype(float).to_numpy(copy=True)
 
 
@@ -184,12 +191,13 @@ def _column(name: str, given: Any) -> Number | Category:
         if len({_word(value) for value in values}) < len(values):
             raise UsageError(f"{where}: two of its values are the same word")
         return Category(name, category.values, missing)
-    interval = [_day(end, where) for end in given["range"]] if kind == "date" else given["range"]
+    ends = {"date": _day, "datetime": _moment, "time": _clock}.get(kind)
+    interval = [ends(end, where) for end in given["range"]] if ends else given["range"]
     lower, upper = checked_interval(interval, f"{where}: range")
     digits = given.get("digits")
     if digits is not None and (not str(digits).isdecimal() or int(digits) > MOST_DIGITS):
         raise UsageError(f"{where}: digits={digits} must be a whole number from 0 to {MOST_DIGITS}")
-    dtype = {"integer": "int64", "decimal": "float64", "date": "date"}[kind]
+    dtype = {"integer": "int64", "decimal": "float64", "date": "date", "datetime": "datetime", "time": "time"}[kind]
     if kind == "integer" and not (lower.is_integer() and upper.is_integer() and max(-lower, upper) < 2**53):
         raise UsageError(f"{where}: the range of an integer has whole ends")
     return Number(name, lower, upper, dtype, None if digits is None else int(digits), missing)
@@ -206,6 +214,29 @@ def _day(given: Any, where: str) -> float:
         return float(np.datetime64(str(given), "D").astype(int))
     except ValueError:
         raise UsageError(f"{where}: {given!r} is no date, which is written 2001-12-31") from None
+
+
+def _moment(given: Any, where: str) -> float:
+    try:
+        return float(np.datetime64(str(given), "s").astype(int))
+    except ValueError:
+        raise UsageError(f"{where}: {given!r} is no moment, which is written 2001-12-31T23:59:59") from None
+
+
+def _clock(given: Any, where: str) -> float:
+    found = _second(given)
+    if math.isnan(found):
+        raise UsageError(f"{where}: {given!r} is no time of day, which is written '23:59' or '23:59:59'")
+    return found
+
+
+def _second(cell: Any) -> float:
+    """The second of the day; not a number where a cell holds no time."""
+    parts = re.fullmatch(r"(\d{1,2}):(\d{2})(?::(\d{2})(?:\.\d+)?)?", str(cell).strip())
+    if parts is None:
+        return math.nan
+    hours, minutes, seconds = (int(part or 0) for part in parts.groups())
+    return float(3600 * hours + 60 * minutes + seconds) if hours < 24 and minutes < 60 and seconds < 60 else math.nan
 
 
 AT_MOST = 16 << 20  # bytes of a schema file
@@ -240,6 +271,8 @@ TEMPLATE = """\
 #   kind: integer     range: [0, 120]
 #   kind: decimal     range: [0, 1e5]        digits: 2 (optional, after the decimal point)
 #   kind: date        range: [1900-01-01, 2030-12-31]
+#   kind: datetime    range: [2020-01-01T00:00:00, 2030-12-31T23:59:59]      (UTC, to the second)
+#   kind: time        range: ['00:00', '23:59:59']                           (of day)
 #   kind: category    values: [state, private, none]
 #   missing: true     there may be gaps (false unless said)
 #

@@ -9,15 +9,16 @@ import warnings
 from collections import Counter
 from collections.abc import Iterable, Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 
 from dpot.data.base import Status, join_notes
 from dpot.data.cache import Builder
-from dpot.data.coding import TableCoding, taken_from
+from dpot.data.coding import Number, TableCoding, taken_from
 from dpot.data.files import Layout, Wanted, first_line, inflated, open_regular, printable, refuse, unpacked_at_most
 from dpot.data.formats import check_features, read_plain
+from dpot.data.problems import problems, refuse_all
 from dpot.data.schema import Schema
 from dpot.data.source import BY_PLACE, Facts, FileSource
 from dpot.data.splits import hold_out_fraction
@@ -31,6 +32,7 @@ TABLE_AT_MOST = 4 << 30
 HEADER_AT_MOST = 1 << 20
 COLUMNS_AT_MOST = 100_000  # gene expression tables have 20,000 to 60,000
 CSV_ENDINGS = (".csv", ".csv.gz")
+SEPARATORS = (";", "\t", "|")
 PARQUET_ENDINGS = (".parquet", ".pq")
 
 
@@ -62,9 +64,15 @@ class Table(FileSource):
         limit: Count | None = None,
         limit_test: Count | None = None,
         cache: bool = True,
+        separator: str | None = None,
+        decimal: Literal[".", ","] = ".",
+        exclude: list[str] | None = None,
     ) -> None:
         super().__init__(limit, limit_test)
         self.cache = cache
+        self.separator, self.decimal, self.exclude = separator, decimal, list(exclude or [])
+        if separator is not None and (len(separator) != 1 or separator in (decimal, '"', "\n", "\r")):
+            raise UsageError(f"dataset.separator={separator!r}: one character, and not that of dataset.decimal")
         self.path = path
         self.label = label
         self.bounds = bounds
@@ -78,7 +86,9 @@ class Table(FileSource):
 
     def options(self) -> dict[str, object]:
         own = {"label": self.label, "bounds": self.bounds, "test_fraction": self.test_fraction}
-        declared = {"schema": repr(self.schema)} if self.schema is not None else {}
+        declared: dict[str, object] = {"schema": repr(self.schema)} if self.schema is not None else {}
+        dialect = {"separator": self.separator, "decimal": self.decimal, "exclude": self.exclude}
+        declared |= {key: value for key, value in dialect.items() if value not in (None, ".", [])}
         return own | ({"categories": self.categories} if self.categories else {}) | declared
 
     def taken(self, facts: Facts) -> tuple[str, ...]:
@@ -107,8 +117,16 @@ class Table(FileSource):
     def decode(self, layout: Layout, paths: Mapping[str, Path], builder: Builder) -> Facts:
         path = paths["table"]
         if self.schema is not None:
-            return self._declared(self.schema, read_table(path, as_words=True), builder)
-        table = read_table(path)
+            table = read_table(path, as_words=True, separator=self.separator)
+            if self.decimal != ".":
+                numbers = [c.name for c in self.schema.columns if isinstance(c, Number) and c.name in table]
+                table[numbers] = table[numbers].apply(lambda cells: cells.str.replace(self.decimal, ".", regex=False))
+            return self._declared(self.schema, table, builder)
+        table = read_table(path, separator=self.separator, decimal=self.decimal)
+        absent = [name for name in self.exclude if name not in table.columns]
+        if absent:
+            raise UsageError(f"dataset.exclude: {printable(path)} has no column '{printable(absent[0])}'")
+        table = table.drop(columns=self.exclude)
         labels: np.ndarray | None = None
         names: tuple[str, ...] = ()
         if self.label is not None:
@@ -119,6 +137,8 @@ class Table(FileSource):
                 )
             labels, names = class_numbers(table.pop(self.label), path)
         note, coding, columns = "", {}, list(map(str, table.columns))
+        if self.bounds is not None or self.categories:
+            refuse_all(problems(table, self.bounds, self.categories), path)
         if self.categories or isinstance(self.bounds, dict):
             coded = TableCoding.of(table, self.bounds, self.categories)
             x, columns, coding = coded.encode(table).flatten(1).numpy(), coded.names, coded.to_dict()
@@ -170,10 +190,11 @@ class Table(FileSource):
         return ((x.clip(lower, upper) - lower) / (upper - lower)).astype(np.float32)
 
 
-def read_table(path: Path, as_words: bool = False) -> pd.DataFrame:
+def read_table(path: Path, as_words: bool = False, *, separator: str | None = None, decimal: str = ".") -> pd.DataFrame:
     """The table with its own column types; refused if ragged, empty or with a column named twice.
 
-    as_words: the cells of a CSV stay words, so that none of them decides how another one is read.
+    as_words: the cells of a CSV stay words, so that none of them decides how another one is read. separator: between
+    the cells of a CSV; None: a comma, or what its first line has in place of commas.
     """
     import pandas as pd
     import pyarrow
@@ -186,10 +207,17 @@ def read_table(path: Path, as_words: bool = False) -> pd.DataFrame:
                 table = _read_parquet(path)
             elif name.endswith(CSV_ENDINGS):
                 data = read_plain(path, TABLE_AT_MOST)
-                _check_names(_header(data, path), path)  # pandas would rename the second of two
+                separator = separator or separator_of(data)
+                _check_names(_header(data, path, separator), path)  # pandas would rename the second of two
                 words: dict[str, Any] = {"dtype": str, "keep_default_na": False} if as_words else {}
                 table = pd.read_csv(
-                    io.BytesIO(data), index_col=False, float_precision="round_trip", skipinitialspace=True, **words
+                    io.BytesIO(data),
+                    index_col=False,
+                    float_precision="round_trip",
+                    skipinitialspace=True,
+                    sep=separator,
+                    decimal=decimal,
+                    **words,
                 )
             else:
                 raise UsageError(f"{printable(path)}: a table is a .csv, .csv.gz or .parquet file")
@@ -216,7 +244,8 @@ def column_names(path: Path) -> list[str]:
             with open_regular(path) as f:
                 names = pyarrow.parquet.read_schema(f).names
         else:
-            names = _header(read_plain(path, TABLE_AT_MOST), path)
+            data = read_plain(path, TABLE_AT_MOST)
+            names = _header(data, path, separator_of(data))
     except (ValueError, OSError, pyarrow.ArrowException, csv.Error) as error:
         raise refuse(path, f"is not a readable table ({first_line(error)})") from None
     _check_names(names, path)
@@ -232,11 +261,17 @@ def _check_names(names: Iterable[str], path: Path) -> None:
         raise refuse(path, f"has two columns named '{twice}'")
 
 
-def _header(data: bytes, path: Path) -> list[str]:
+def separator_of(data: bytes) -> str:
+    """What stands between the names of the columns, which are public: a comma, or in its place ; | or a tab."""
+    line = data[:HEADER_AT_MOST].decode("utf-8-sig", "replace").lstrip("\r\n").partition("\n")[0]
+    others = [character for character in SEPARATORS if character in line]
+    return others[0] if "," not in line and len(others) == 1 else ","
+
+
+def _header(data: bytes, path: Path, separator: str) -> list[str]:
     """The names of the columns of a CSV, which must stand at the beginning: pandas has no bound for them."""
-    rows = csv.reader(
-        io.StringIO(data[:HEADER_AT_MOST].decode("utf-8-sig", "replace"), newline=""), skipinitialspace=True
-    )
+    text = io.StringIO(data[:HEADER_AT_MOST].decode("utf-8-sig", "replace"), newline="")
+    rows = csv.reader(text, skipinitialspace=True, delimiter=separator)
     names = next((row for row in rows if row), [])
     if len(data) > HEADER_AT_MOST and next(rows, None) is None:
         raise refuse(path, f"does not end its first line within {HEADER_AT_MOST:,} bytes")

@@ -175,8 +175,8 @@ def test_moving_one_image_to_another_class_exchanges_one_training_record(
     ("names", "why"),
     [
         (["0.png", "a/1.png"], "both at its top and in sub-folders"),
-        (["0.png"], "holds 1 png or jpg images"),
-        ([], "holds 0 png or jpg images"),
+        (["0.png"], "holds 1 images"),
+        ([], "holds 0 images"),
         (["train/0.png", "test/a/1.png"], "both have class sub-folders"),
     ],
 )

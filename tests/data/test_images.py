@@ -70,8 +70,8 @@ def test_cut_anywhere_is_refused_by_name(kind: str) -> None:
 
 
 def test_other_formats_are_refused() -> None:
-    with pytest.raises(DataError, match="not a readable PNG or JPEG"):
-        decode_image(encode(Image.new("L", (4, 4)), "GIF"), "a.png", 4, grey=True)
+    with pytest.raises(DataError, match="not a readable image"):
+        decode_image(encode(Image.new("L", (4, 4)), "PCX"), "a.png", 4, grey=True)
 
 
 def test_an_image_bomb_is_refused_by_its_header() -> None:
