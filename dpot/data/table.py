@@ -32,6 +32,10 @@ TABLE_AT_MOST = 4 << 30
 HEADER_AT_MOST = 1 << 20
 COLUMNS_AT_MOST = 100_000  # gene expression tables have 20,000 to 60,000
 CSV_ENDINGS = (".csv", ".csv.gz")
+HOW_MANY = (
+    "how many records each person has, of the at most {most} that were kept, and in which places they stand: in a "
+    "neighbouring file the person's records are others, and as many"
+)
 SEPARATORS = (";", "\t", "|")
 PARQUET_ENDINGS = (".parquet", ".pq")
 
@@ -67,10 +71,13 @@ class Table(FileSource):
         separator: str | None = None,
         decimal: Literal[".", ","] = ".",
         exclude: list[str] | None = None,
+        unit: str | None = None,
+        most: Count = 1,
     ) -> None:
         super().__init__(limit, limit_test)
         self.cache = cache
         self.separator, self.decimal, self.exclude = separator, decimal, list(exclude or [])
+        self.unit, self.most = unit, most  # whose a record is, and how many records of one person are kept
         if separator is not None and (len(separator) != 1 or separator in (decimal, '"', "\n", "\r")):
             raise UsageError(f"dataset.separator={separator!r}: one character, and not that of dataset.decimal")
         self.path = path
@@ -88,6 +95,7 @@ class Table(FileSource):
         own = {"label": self.label, "bounds": self.bounds, "test_fraction": self.test_fraction}
         declared: dict[str, object] = {"schema": repr(self.schema)} if self.schema is not None else {}
         dialect = {"separator": self.separator, "decimal": self.decimal, "exclude": self.exclude}
+        dialect |= {"unit": self.unit, "most": self.most} if self.unit is not None else {}
         declared |= {key: value for key, value in dialect.items() if value not in (None, ".", [])}
         return own | ({"categories": self.categories} if self.categories else {}) | declared
 
@@ -95,7 +103,7 @@ class Table(FileSource):
         return super().taken(facts) if self.schema is None else ()
 
     def uncovered(self, facts: Facts) -> tuple[str, ...]:
-        return (BY_PLACE,)
+        return (BY_PLACE, *([HOW_MANY.format(most=self.most)] if self.unit is not None else []))
 
     def layouts(self) -> tuple[Layout, ...]:
         return (Layout("full", (Wanted("table", ()),)),)
@@ -117,12 +125,12 @@ class Table(FileSource):
     def decode(self, layout: Layout, paths: Mapping[str, Path], builder: Builder) -> Facts:
         path = paths["table"]
         if self.schema is not None:
-            table = read_table(path, as_words=True, separator=self.separator)
+            table = self._bounded(read_table(path, as_words=True, separator=self.separator), path)
             if self.decimal != ".":
                 numbers = [c.name for c in self.schema.columns if isinstance(c, Number) and c.name in table]
                 table[numbers] = table[numbers].apply(lambda cells: cells.str.replace(self.decimal, ".", regex=False))
             return self._declared(self.schema, table, builder)
-        table = read_table(path, separator=self.separator, decimal=self.decimal)
+        table = self._bounded(read_table(path, separator=self.separator, decimal=self.decimal), path)
         absent = [name for name in self.exclude if name not in table.columns]
         if absent:
             raise UsageError(f"dataset.exclude: {printable(path)} has no column '{printable(absent[0])}'")
@@ -152,6 +160,18 @@ class Table(FileSource):
         return self._put(
             builder, x, labels, class_names=names, columns=tuple(columns), coding=coding, note=note, taken=taken
         )
+
+    def _bounded(self, table: pd.DataFrame, path: Path) -> pd.DataFrame:
+        """The first records of every person, without the column that says whose they are."""
+        if self.unit is None:
+            return table
+        if self.unit not in table.columns:
+            raise UsageError(f"privacy.unit={self.unit}: {printable(path)} has no such column")
+        who = table[self.unit]
+        if who.isna().any() or (who.astype(str).str.strip() == "").any():
+            raise refuse(path, f"does not say in column '{self.unit}' whose every record is: fill it")
+        kept = table[table.groupby(who.astype(str).str.strip()).cumcount() < self.most]
+        return kept.drop(columns=self.unit).reset_index(drop=True)
 
     def _declared(self, schema: Schema, table: pd.DataFrame, builder: Builder) -> Facts:
         """The table as its schema reads it."""

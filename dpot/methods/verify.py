@@ -99,7 +99,8 @@ def verified(stored: object, accountants: bool = False) -> Statement:
     left = told.delta - told.set_aside
     budget = conform(
         Budget,
-        {"epsilon": None, "delta": left, "bound": bound, "conversion": told.conversion, "mode": told.mode},
+        {"epsilon": None, "delta": left, "bound": bound, "conversion": told.conversion, "mode": told.mode}
+        | {"unit": told.unit, "most": told.most},
         "statement",
     )
     ledger = Ledger.of(budget)

@@ -6,10 +6,10 @@ from dataclasses import dataclass, replace
 from typing import Literal
 
 from dpot.privacy.conversion import Conversion
-from dpot.privacy.errors import POSITIVE, PROBABILITY, InvalidParameter, number
+from dpot.privacy.errors import POSITIVE, PROBABILITY, InvalidParameter, number, whole
 from dpot.privacy.rdp import Pricing
 from dpot.privacy.sensitivity import Bound
-from dpot.ranges import Positive, Probability
+from dpot.ranges import Count, Positive, Probability
 
 Mode = Literal["sound", "paper"]
 
@@ -24,6 +24,8 @@ class Budget:
         without replacement) and `worst` are sound, the others are the papers'.
     conversion: from Rényi to (ε, δ); `tight` (3-6% less noise at ε = 10), or `mironov` as in the papers.
     mode: `sound` refuses what no proof covers; `paper` does what the paper did and says so in the statement.
+    unit, most: the column that says whose a record is, and how many records of one person are kept at most; ε then is
+        that of a person (dpot/privacy/groups.py). null: ε is that of one record.
     """
 
     epsilon: Positive | None = 10.0
@@ -31,6 +33,8 @@ class Budget:
     bound: Bound = "exact"
     conversion: Conversion = "tight"
     mode: Mode = "sound"
+    unit: str | None = None
+    most: Count = 1
 
     def __post_init__(self) -> None:
         if self.epsilon is not None:
@@ -41,6 +45,10 @@ class Budget:
             raise InvalidParameter(f"conversion must be mironov or tight, got {self.conversion!r}")
         if self.mode not in ("sound", "paper"):
             raise InvalidParameter(f"mode must be sound or paper, got {self.mode!r}")
+        if whole("most", self.most) > 1 and self.unit is None:
+            raise InvalidParameter(
+                f"privacy.most={self.most}: name the column that says whose a record is, privacy.unit"
+            )
         Pricing.of(self.bound, 0.5 if self.delta is None else self.delta)
 
     @property

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 from functools import cache, lru_cache
 
 import numpy as np
@@ -18,6 +19,7 @@ from dpot.privacy.budget import Budget
 from dpot.privacy.conversion import Conversion, Floats, conversion_cost, epsilon_from_rdp
 from dpot.privacy.errors import POSITIVE, PROBABILITY, CalibrationFailed, number, whole
 from dpot.privacy.events import DiscreteGaussian, Event, Gaussian, Laplace, SelfComposed
+from dpot.privacy.groups import of_group
 from dpot.privacy.pld import composed_pld, default_discretisation
 from dpot.privacy.rdp import FEW_ORDERS, ORDERS, Pricing, rdp, rdp_on_grid
 from dpot.privacy.sensitivity import Bound
@@ -60,6 +62,9 @@ def find_sigma(release: Release, steps: int, budget: Budget, pricing: Pricing | 
     Most targets have their best order below 64, where a curve costs a tenth; the others take the whole grid.
     `pricing` replaces the budget's own, for what a paper did otherwise.
     """
+    if budget.most > 1:
+        of_group(release(1.0), budget.most)  # refuses what is not priced for groups
+        return budget.most * find_sigma(release, steps, replace(budget, most=1), pricing)
     epsilon, steps = number("epsilon", budget.epsilon, POSITIVE), whole("steps", steps)
     terms = pricing or budget.pricing
 

@@ -29,6 +29,7 @@ from dpot.privacy.errors import (
     whole,
 )
 from dpot.privacy.events import Adjacency, Event, Sampler, common_relation
+from dpot.privacy.groups import for_group
 from dpot.privacy.sensitivity import SOUND_BOUNDS, Bound
 
 _VERSION = 1
@@ -63,15 +64,17 @@ class Ledger:
         bound: Bound = "exact",
         conversion: Conversion = "tight",
         mode: Mode = "sound",
+        unit: str | None = None,
+        most: int = 1,
     ) -> None:
-        """A ledger with a budget of ε at δ; epsilon=None only counts."""
+        """A ledger with a budget of ε at δ; epsilon=None only counts. With `most`, ε is that of so many records."""
         if mode == "sound" and bound not in SOUND_BOUNDS:
             raise InvalidParameter(
                 f"bound={bound} is no proof of privacy: use bound=exact, or mode=paper to do what the paper did"
             )
         if delta is None:
             raise InvalidParameter("a ledger needs a delta: set privacy.delta")
-        self.budget = Budget(epsilon, delta, bound, conversion, mode)
+        self.budget = Budget(epsilon, delta, bound, conversion, mode, unit, most)
         self._counts: dict[tuple[Event, str, Sampler], int] = {}
         self._unsound: dict[str, None] = {}  # ordered, without repetition
         self._uncovered: dict[str, None] = {}
@@ -211,7 +214,8 @@ class Ledger:
 
     def _epsilon(self, spending: Mapping[Event, int], failure: float) -> float:
         left = self._left(failure)
-        return own_epsilon(spending, left, self.budget.bound, self.budget.conversion) if left else math.inf
+        spent = for_group(spending, self.budget.most)
+        return own_epsilon(spent, left, self.budget.bound, self.budget.conversion) if left else math.inf
 
     def state_dict(self) -> dict[str, Any]:
         """Everything needed to go on after a restart, as JSON-able data."""
@@ -234,7 +238,8 @@ class Ledger:
             terms, entries = dict(state["budget"]), list(state["entries"])
             if state["version"] != _VERSION:
                 raise LedgerMismatch(f"the stored ledger has version {state['version']}, not {_VERSION}")
-            for name in ("delta", "bound", "conversion", "mode"):
+            terms = {"unit": None, "most": 1} | terms
+            for name in ("delta", "bound", "conversion", "mode", "unit", "most"):
                 if terms[name] != getattr(self.budget, name):
                     raise LedgerMismatch(
                         f"the stored ledger has {name}={terms[name]}, this run {getattr(self.budget, name)}"

@@ -39,7 +39,9 @@ def _parameters(told: Statement) -> Layer:
         ),
         (
             "What is the unit?",
-            "One record. A person with k records has k times this ε at least; k = 1 is not enforced.",
+            "One record. A person with k records has k times this ε at least; k = 1 is not enforced."
+            if told.unit is None
+            else f"One person, with at most {told.most} records, which were bounded before anything was counted.",
         ),
         (
             "Bounded or unbounded?",

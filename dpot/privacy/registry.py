@@ -37,6 +37,9 @@ PRODUCTS = {
     "classify": "Machine learning model",
     "distance": "Summary statistics",
 }
+SEVERAL = (
+    " A person with several records loses several times as much; that there is one record per person is not enforced."
+)
 TYPES: dict[str, Any] = {"object": dict, "array": list, "string": str, "number": (int, float), "integer": int}
 
 
@@ -77,9 +80,9 @@ def record(told: Statement, about: About) -> dict[str, Any]:
                 "unprotected_quantities": _listed(told.not_covered),
             },
             "privacy_loss": {
-                "privacy_unit": "One record",
-                "privacy_unit_details": f"{told.adjacency}: {told.adjacency_meaning}. A person with several records "
-                "loses several times as much; that there is one record per person is not enforced.",
+                "privacy_unit": "One record" if told.unit is None else "One person",
+                "privacy_unit_details": f"{told.adjacency}: {told.adjacency_meaning}."
+                + (SEVERAL if told.unit is None else ""),
                 **({"privacy_parameters": {"epsilon": told.epsilon, "delta": told.delta}} if private else {}),
                 "privacy_parameters_details": _parameters(told),
             },

@@ -33,6 +33,7 @@ from dpot.privacy.accountants import own_epsilon
 from dpot.privacy.budget import Budget
 from dpot.privacy.errors import whole
 from dpot.privacy.events import Event
+from dpot.privacy.groups import for_group
 from dpot.privacy.ledger import Entry
 from dpot.privacy.sensitivity import SOUND_BOUNDS
 
@@ -98,7 +99,7 @@ class Spending:
             return None
         bare = by_relation.pop("none", {})  # without any relation: it spoils every sum
         epsilons = {
-            relation: own_epsilon(spending, budget.delta, bound, budget.conversion)
+            relation: own_epsilon(for_group(spending, budget.most), budget.delta, bound, budget.conversion)
             for relation, spending in sorted(by_relation.items())
         }
         if bare:

@@ -22,6 +22,7 @@ from dpot.privacy.events import (
     ProjectionGaussian,
     Sampled,
 )
+from dpot.privacy.groups import for_group
 from dpot.privacy.ledger import Entry, Ledger
 from dpot.privacy.limitations import PAGE, applying
 from dpot.privacy.questions import layers
@@ -61,6 +62,8 @@ class Statement:
     warnings: list[str] = field(default_factory=list)  # what makes this (ε, δ) say little, however well it is proved
     set_aside: float = 0.0  # of δ, for samplers that may fail
     conditions: list[str] = field(default_factory=list)  # what is proved is proved provided that these are public
+    unit: str | None = None  # the column that says whose a record is; None: ε is that of one record
+    most: int = 1  # records that were kept of one person
 
     @property
     def verdict(self) -> str:
@@ -77,7 +80,7 @@ class Statement:
         cls, ledger: Ledger, noise: Mapping[str, Any] | None = None, accountants: Sequence[str] | None = None
     ) -> Statement:
         """The statement of a ledger; `noise` is NoiseSource.record(), `accountants` restricts who is asked."""
-        spending, budget = ledger.spending(), ledger.budget
+        spending, budget = for_group(ledger.spending(), ledger.budget.most), ledger.budget
         assert budget.delta is not None
         left = ledger.delta
         epsilon, way = own_epsilon_and_way(spending, left or budget.delta, budget.bound, budget.conversion)
@@ -94,7 +97,7 @@ class Statement:
             rigorous=not obstacles and not ledger.conditions,
             reasons=obstacles or _grounds(events, way, has_projections, budget.delta - left),
             adjacency=str(ledger.adjacency or "none"),
-            adjacency_meaning=adjacency_words(ledger.adjacency),
+            adjacency_meaning=adjacency_words(ledger.adjacency) + _group_words(budget.unit, budget.most),
             mode=budget.mode,
             bound=budget.bound if has_projections else "none needed",
             bound_reason=WHY[budget.bound] if has_projections else "no random projections were released",
@@ -110,6 +113,8 @@ class Statement:
             warnings=warnings_of(budget.delta, ledger.records),
             set_aside=budget.delta - left,
             conditions=[] if obstacles else ledger.conditions,
+            unit=budget.unit,
+            most=budget.most,
         )
 
     def to_dict(self) -> dict[str, Any]:
@@ -124,6 +129,8 @@ class Statement:
             return f"No differential privacy: no finite ε covers what was released (δ = {self.delta:g})."
         kind = "is claimed to be, without a complete proof," if self.verdict == "no" else "is"
         sentence = f"What was released {kind} ({self.epsilon:.4g}, {self.delta:g})-differentially private"
+        if self.unit is not None:
+            sentence += f" for every person with all records of theirs, of which at most {self.most} were kept"
         if self.conditions:
             sentence += ", on condition that what was taken from the form of the data is public"
         return " ".join([f"{sentence}.", *self.warnings])
@@ -203,6 +210,13 @@ class Statement:
                 *[(title, ("question of NIST SP 800-226", "answer"), answers) for title, answers in layers(self)],
             ],
         )
+
+
+def _group_words(unit: str | None, most: int) -> str:
+    if unit is None:
+        return ""
+    kept = "one record of each person was kept" if most == 1 else f"at most {most} records of each person were kept"
+    return f"; so with all records of one person ({unit}) at once: {kept}, and how many each has is public"
 
 
 def _entry(entry: Entry) -> dict[str, Any]:

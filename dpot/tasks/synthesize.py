@@ -92,6 +92,14 @@ class Synthesize(TrainingTask[Synthesis]):
         self.count, self.format, self.utility, self.preflight = count, format, utility, preflight
         self.utility_share = utility_share
 
+    def check(self, cfg: DictConfig) -> None:
+        """As every task; the column that says whose a record is belongs to the table."""
+        super().check(cfg)
+        if cfg.privacy.get("unit") is not None:
+            if "most" not in cfg.dataset:
+                raise UsageError("privacy.unit: only a table has a column that says whose a record is (dataset=table)")
+            cfg.dataset.unit, cfg.dataset.most = cfg.privacy.unit, cfg.privacy.most
+
     def run(self, cfg: DictConfig) -> Answer:
         """Synthesize, or only say what to expect: nothing is released then."""
         if not self.preflight:

@@ -187,6 +187,8 @@ class TrainingTask(Task, Generic[T]):
             choices = ", ".join(losses_of(self.name))
             raise UsageError(f"loss: task={self.name} does not work with {loss.__name__}; choose loss= from {choices}")
         budget: Budget = config.instantiate(cfg.privacy, "privacy")
+        if budget.unit is not None and self.name != "synthesize":
+            raise UsageError("privacy.unit: only task=synthesize bounds the records of a person before it counts them")
         if loss.private and loss.keeps_epsilon and budget.epsilon is None:
             raise UsageError("privacy.epsilon: this loss is private and needs a budget, for instance privacy=eps1")
         if not loss.private and budget.epsilon is not None:
