@@ -2,7 +2,8 @@
 
 Replacing m records one after the other moves what is counted by m times the sensitivity at most (the triangle
 inequality in L2). So noise that is z sensitivities of one record is z/m sensitivities of the group, and a Gaussian
-release costs a group exactly what Gaussian(z/m) costs one record. Batches that are drawn are priced differently, and are refused.
+release costs a group exactly what Gaussian(z/m) costs one record. Batches that are drawn are priced differently, and
+are refused.
 """
 
 from __future__ import annotations
