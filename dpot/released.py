@@ -15,7 +15,7 @@ from torch import Tensor
 from dpot.data.coding import Category, Coding, Number, TableCoding, written
 from dpot.methods.sketch.file import Release
 from dpot.methods.sketch.table_file import TableRelease
-from dpot.reporting.charts import Comparison
+from dpot.reporting.charts import Comparison, short
 
 MOST_PLACES = 20  # bars of a plot; finer cells are added up
 MOST_PLOTS = 60
@@ -76,7 +76,7 @@ def _place(column: Number | Category, part: range, cells: int, whole: bool) -> s
         return "missing"
     share = part[0] / (cells - 1) if whole else max(0, part[0] - 1) / (cells - 2)
     value = column.lower + share * (column.upper - column.lower)
-    return written(column, value)
+    return short(value) if column.dtype in ("float64", "int64", "bool") else written(column, value)
 
 
 def _lines(release: Release, names: Sequence[str], records: Tensor, labels: Tensor, scale: float) -> list[Comparison]:

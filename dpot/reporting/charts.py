@@ -62,7 +62,7 @@ def lines(title: str, series: Sequence[Series], x: str, y: str, log_x: bool = Fa
         at = _place(tick, left, right, LEFT, WIDTH - RIGHT)
         label = 10**tick if log_x else tick
         parts.append(
-            f'<text class="tick" x="{at:.1f}" y="{HEIGHT - BOTTOM + 16}" text-anchor="middle">{_short(label)}</text>'
+            f'<text class="tick" x="{at:.1f}" y="{HEIGHT - BOTTOM + 16}" text-anchor="middle">{short(label)}</text>'
         )
     for i, s in enumerate(shown):
         path = " ".join(
@@ -116,7 +116,7 @@ def bars(title: str, values: Sequence[Bar], unit: str = "", from_zero: bool = Tr
 
 def against(one: Comparison, deviations: float = 2) -> str:
     """Synthetic counts as bars, released ones as dots with error bars of so many deviations."""
-    width, height, bottom, left = 320, 200, 46, 44
+    width, height, bottom, left = 320, 180, 26, 44
     ends = [r + deviations * d for r, d in zip(one.released, one.deviation, strict=True)]
     high = max([*ends, *one.synthetic, 1e-9])
     low = min([0.0, *(r - deviations * d for r, d in zip(one.released, one.deviation, strict=True))])
@@ -128,9 +128,7 @@ def against(one: Comparison, deviations: float = 2) -> str:
 
     for tick in _ticks(low, high, 4):
         parts.append(f'<line class="grid" x1="{left}" x2="{width - RIGHT}" y1="{at(tick):.1f}" y2="{at(tick):.1f}"/>')
-        parts.append(
-            f'<text class="tick" x="{left - 5}" y="{at(tick) + 4:.1f}" text-anchor="end">{_short(tick)}</text>'
-        )
+        parts.append(f'<text class="tick" x="{left - 5}" y="{at(tick) + 4:.1f}" text-anchor="end">{short(tick)}</text>')
     spaced = -(-len(one.places) // 6)  # every so many places get their name
     rows = zip(one.places, one.released, one.deviation, one.synthetic, strict=True)
     for i, (name, released, deviation, synthetic) in enumerate(rows):
@@ -195,10 +193,11 @@ def _ticks(low: float, high: float, wanted: int = 5) -> list[float]:
     return [round(i * step, 12) for i in range(first, math.floor(high / step) + 1)]
 
 
-def _short(value: float) -> str:
+def short(value: float) -> str:
+    """A number in few characters: 40k, 1.2M."""
     for size, letter in ((1e6, "M"), (1e3, "k")):
         if abs(value) >= size:
-            return f"{value / size:g}{letter}"
+            return f"{value / size:.3g}{letter}"
     return f"{value:.3g}"
 
 
