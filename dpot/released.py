@@ -40,8 +40,9 @@ def comparisons(
 
 
 def _columns(release: TableRelease, coding: TableCoding, records: Tensor, scale: float) -> list[Comparison]:
-    found, at = [], 0
-    own = release.marginals
+    found: list[Comparison] = []
+    at, own = 0, release.marginals
+    told: Number | Category
     flat = records.flatten(1).cpu()
     for column, told in zip(release.columns, [*coding.numbers, *coding.categories], strict=True):
         noisy = own.cells[at : at + column.values].double().cpu()

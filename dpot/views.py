@@ -97,7 +97,7 @@ class Views:
         return {"text/plain": repr(self), "text/html": self._repr_html_()}
 
     def __getstate__(self) -> dict[str, Any]:
-        state = dict(super().__getstate__())  # type: ignore[arg-type]
+        state: dict[str, Any] = dict(super().__getstate__())  # type: ignore[call-overload]
         random = state.pop("_random", None)
         if random is not None:
             state["_random_state"] = random.get_state(), str(random.device)

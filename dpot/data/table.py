@@ -94,7 +94,7 @@ class Table(FileSource):
     def options(self) -> dict[str, object]:
         own = {"label": self.label, "bounds": self.bounds, "test_fraction": self.test_fraction}
         declared: dict[str, object] = {"schema": repr(self.schema)} if self.schema is not None else {}
-        dialect = {"separator": self.separator, "decimal": self.decimal, "exclude": self.exclude}
+        dialect: dict[str, object] = {"separator": self.separator, "decimal": self.decimal, "exclude": self.exclude}
         dialect |= {"unit": self.unit, "most": self.most} if self.unit is not None else {}
         declared |= {key: value for key, value in dialect.items() if value not in (None, ".", [])}
         return own | ({"categories": self.categories} if self.categories else {}) | declared
