@@ -1,0 +1,109 @@
+"""A diffusion model as a generator: noise in, an image out, by a fixed number of looks at the network."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import NamedTuple
+
+import torch
+from torch import Tensor
+
+from dpot.models import edm
+from dpot.models.generator import Generator, one_hot
+from dpot.models.unet import UNet
+from dpot.ranges import Count, Fraction, NonNegative
+
+WIDTH_ON_GPU, WIDTH_ON_CPU = 32, 8
+BLOCKS_ON_GPU, BLOCKS_ON_CPU = 2, 1  # at every size; a CPU has minutes for what a GPU does in seconds
+LARGE = 32  # from this size on the channels are doubled where the size is halved
+
+
+class Examples(NamedTuple):
+    """What the network is given and what it should answer, a row for every noisy copy."""
+
+    inputs: Tensor  # (N, C, H, W)
+    level: Tensor  # (N,): ln(σ)/4
+    told: Tensor  # (N, classes): one-hot labels, or zeros
+    target: Tensor  # (N, C, H, W)
+
+
+class Diffusion(Generator):
+    """An EDM denoiser with its sampler. Images are in [-1, 1], the network works in bfloat16 on a GPU."""
+
+    pixel_range = (-1.0, 1.0)
+
+    def __init__(
+        self,
+        classes: int,
+        shape: tuple[int, int, int],
+        width: Count | None = None,
+        multipliers: Sequence[Count] | None = None,
+        blocks: Count | None = None,
+        sampler: edm.Steps = "ddim",
+        steps: Count = 50,
+        guidance: NonNegative = 0.0,
+        bfloat16: bool = True,
+    ) -> None:
+        """guidance: the label's direction is followed so much further than the denoiser says (Ho & Salimans 2022)."""
+        super().__init__(shape[0] * shape[1] * shape[2], classes, shape)
+        cuda = torch.cuda.is_available()
+        width = width or (WIDTH_ON_GPU if cuda else WIDTH_ON_CPU)
+        blocks = blocks or (BLOCKS_ON_GPU if cuda else BLOCKS_ON_CPU)
+        chosen = tuple(multipliers or ((2, 4) if max(shape[1:]) >= LARGE else (2, 2)))
+        self.network = UNet(classes, shape, width, chosen, blocks).to(memory_format=torch.channels_last)
+        self.sampler, self.steps, self.guidance, self.in_half = sampler, steps, guidance, bfloat16
+
+    def forward(self, code: Tensor, labels: Tensor) -> Tensor:
+        """(N, C·H·W), (N,) → (N, C, H, W)."""
+        told = one_hot(labels, self.classes)
+
+        def denoiser(x: Tensor, sigma: Tensor) -> Tensor:
+            found = self.denoised(x, sigma, told)
+            if not self.guidance:
+                return found
+            return found + self.guidance * (found - self.denoised(x, sigma, torch.zeros_like(told)))
+
+        return edm.sample(denoiser, code.unflatten(1, self.shape), self.steps, self.sampler).clamp(-1, 1)
+
+    def denoised(self, x: Tensor, sigma: Tensor, told: Tensor) -> Tensor:
+        """D(x, σ) given one-hot labels, or rows of zeros for none."""
+        beside, behind, before, level = edm.scales(sigma)
+        return _by_image(beside) * x + _by_image(behind) * self._network(_by_image(before) * x, level, told)
+
+    def losses(
+        self, images: Tensor, labels: Tensor, copies: int, random: torch.Generator, dropout: Fraction = 0.1
+    ) -> Tensor:
+        """(N,): the weighted squared error of every image in [-1, 1], a mean over pixels and over its noisy copies.
+
+        dropout: the share of the copies whose label is not told.
+        """
+        return self.errors(self.examples(images, labels, copies, random, dropout)).view(len(images), copies).mean(1)
+
+    def examples(
+        self, images: Tensor, labels: Tensor, copies: int, random: torch.Generator, dropout: Fraction = 0.1
+    ) -> Examples:
+        """Noisy copies of images, those of one image one after the other."""
+        sigma = edm.training_sigmas(len(images), copies, random)
+        beside, behind, before, level = edm.scales(sigma)
+        clean = images.repeat_interleave(copies, 0)
+        noise = torch.randn(clean.shape, generator=random, device=clean.device)
+        noisy = clean + _by_image(sigma) * noise
+        kept = torch.rand(len(clean), 1, generator=random, device=clean.device) >= dropout
+        told = one_hot(labels, self.classes).repeat_interleave(copies, 0) * kept
+        target = (clean - _by_image(beside) * noisy) / _by_image(behind)
+        return Examples(_by_image(before) * noisy, level, told, target)
+
+    def errors(self, given: Examples) -> Tensor:
+        """(N·copies,): the mean squared error of the network over pixels."""
+        found = self._network(given.inputs, given.level, given.told)
+        return (found - given.target).square().flatten(1).mean(1)
+
+    def _network(self, x: Tensor, level: Tensor, told: Tensor) -> Tensor:
+        half = self.in_half and x.is_cuda
+        x = x.to(torch.bfloat16 if half else x.dtype, memory_format=torch.channels_last)
+        made: Tensor = self.network(x, level, told)
+        return made.float() if half else made
+
+
+def _by_image(numbers: Tensor) -> Tensor:
+    return numbers[:, None, None, None]
