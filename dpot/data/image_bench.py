@@ -23,7 +23,7 @@ HELD_OUT = {"mnist": (5_000, 60_000), "fashion_mnist": (5_000, 60_000), "cifar10
 HELD_OUT["celeba32"] = (17_706, 162_770)
 
 
-class ImageBench(Source):
+class BenchSplit(Source):
     """One of the data sets that the benchmark knows, split as it does.
 
     train: the private records, N = 55,000 (MNIST, Fashion-MNIST), 45,000 (CIFAR-10) or 145,064 (CelebA). validation:

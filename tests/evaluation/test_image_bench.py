@@ -10,8 +10,7 @@ import torch
 from torch.utils.data import random_split as reference_split
 
 from dpot.data.base import Split
-from dpot.data.image_bench import ImageBench as Benched
-from dpot.data.image_bench import random_split
+from dpot.data.image_bench import BenchSplit, random_split
 from dpot.errors import UsageError
 from dpot.evaluation.bench_networks import network_of
 from dpot.evaluation.fid import FrechetInception
@@ -68,7 +67,7 @@ def test_the_split_is_torchs_own_with_seed_0():
 def test_real_splits(of, records):
     if not os.environ.get("DPOT_DATA"):
         pytest.skip("no data")
-    data = Benched(of).load(None)
+    data = BenchSplit(of).load(None)
     assert (len(data.train), len(data.validation), len(data.test)) == (records, 5_000, 10_000)
     assert data.comparable
 
