@@ -26,6 +26,7 @@ NAMES = {
     "dp_sinkhorn": "DP-Sinkhorn",
     "dp_swd": "DP-SWD",
     "sketch": "Sliced sketch",
+    "sketch-add-remove": "Sliced sketch, one record more or less",
 }
 SAID = {"batch": "decides alone what comes to the gate", "directions": "unknown beforehand"}
 

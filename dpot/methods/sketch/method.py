@@ -11,15 +11,18 @@ distributions of the projections, and these can be released once:
 5. The generator is fitted to both rounds.
 
 Only 1, 2 and 4 touch the records, and they are Gaussian mechanisms on whole numbers whose noise multipliers compose
-exactly to the one that the budget allows. Neighbouring data sets differ in one record, its label included.
+exactly to the one that the budget allows. Neighbouring data sets differ in one record, its label included: it is
+another one, or (neighbours=add-remove) it is there or not. In the second case the number of records is released first,
+with noise, and takes the place of the exact one from there on; the others need 1/√2 of the noise, or half of it.
 """
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, Literal
 
 import torch
 from torch import Tensor
@@ -39,12 +42,12 @@ from dpot.methods.sketch.fit import (
     learn_map,
     styles_for,
 )
-from dpot.methods.sketch.release import MEAN_SHARE, Sketcher, Stream, class_counts, read_moments
+from dpot.methods.sketch.release import MEAN_SHARE, Sketcher, Stream, class_counts, read_moments, release_number
 from dpot.methods.sketch.rules import Plan
 from dpot.methods.sketch.textures import Pooled, TextureMap, places_of
 from dpot.models.generator import synthesize
 from dpot.privacy import calibration
-from dpot.privacy.events import Gaussian
+from dpot.privacy.events import Adjacency, Gaussian
 from dpot.ranges import Count, Fraction, NonNegative, NonNegativeInt, Positive, Range
 from dpot.training.ema import EMA
 from dpot.training.engine import Outcome
@@ -65,6 +68,8 @@ class Sketch(Method):
     """
 
     tasks = ("generate", "synthesize")
+    records = 0  # how many there are: exactly where that is public, else as released
+    doubt = 0.0  # the deviation of the noise in that
     afterwards = (
         *("steps", "second_steps", "step_factor", "batch", "cumulated", "learning_rate", "second_learning_rate", "ema"),
     )
@@ -90,7 +95,9 @@ class Sketch(Method):
         learning_rate: Positive = 2e-3,
         second_learning_rate: Positive = 1e-3,
         ema: Fraction = 0.999,
+        neighbours: Literal["replace-one", "add-remove"] = "replace-one",
     ) -> None:
+        self.neighbours = Adjacency(neighbours)
         self.rounds, self.lines, self.knots, self.planes = rounds, lines, knots, planes
         self.second_share, self.steps, self.second_steps = second_share, steps, second_steps
         self.textures, self.batch = textures, batch
@@ -101,8 +108,10 @@ class Sketch(Method):
     def fit(self, problem: Problem) -> Outcome:
         """Release, fit, release again where the classifiers look, fit again."""
         multiplier = calibration.find_sigma(Gaussian, 1, problem.budget) * ROUNDING
+        self._count_records(problem, multiplier)
         plan = self.plan(problem, 1 / multiplier)
-        _refuse_few(problem, plan.count_deviation(1 / multiplier))
+        deviation = plan.count_deviation(1 / multiplier)
+        _refuse_few(problem, self.records, deviation)
         sketcher = Sketcher(_stream(problem), problem.generator.shape, problem.classes, plan, multiplier, problem)
         sketcher.check(self._layouts(problem, plan))
         if self.directions not in KINDS:
@@ -110,7 +119,7 @@ class Sketch(Method):
                 f"the directions in {Path(self.directions).name}: they must not have been made from these records"
             )
         first = self._first_round(problem, sketcher, plan)
-        counts = class_counts(first.noisy, first.layout, len(problem.images))
+        counts = class_counts(first.noisy, first.layout, self.records, (self.doubt / deviation) ** 2)
         rounds = [first, *self._texture_round(problem, sketcher, plan)]
         targets = [_target(one, counts, self.cumulated) for one in rounds]
         weights = class_weights(counts)
@@ -123,11 +132,11 @@ class Sketch(Method):
         self.release = Release(
             shape=problem.generator.shape,
             classes=problem.classes,
-            records=len(problem.images),
+            records=self.records,
             counts=counts,
             rounds=rounds,
             plan=plan,
-            deviation=plan.count_deviation(1 / multiplier),
+            deviation=deviation,
         )
         problem.ledger.note_uncovered(
             "the rules that set the sketch's parameters were found on MNIST's training images (where lines look: on "
@@ -146,7 +155,8 @@ class Sketch(Method):
         """The plan by rule, with whatever was given replaced."""
         table = is_table(problem.generator.shape)
         cuda = problem.device.type == "cuda"
-        made = rules.plan(len(problem.images), problem.classes, mu, not table, self.rounds, cuda)
+        moved = 2 if self.neighbours is Adjacency.REPLACE_ONE else 1
+        made = rules.plan(self.records, problem.classes, mu, not table, self.rounds, cuda, moved)
         layout = replace(
             made.layout,
             lines=self.lines or made.layout.lines,
@@ -167,6 +177,18 @@ class Sketch(Method):
         per_class = max(2, self.batch // problem.classes // 2 * 2) if self.batch else made.per_class
         return replace(made, steps=steps, second_steps=second_steps, per_class=per_class)
 
+    def _count_records(self, problem: Problem, multiplier: float) -> None:
+        """Their number: public where one is replaced, else released with noise before all the rest."""
+        if self.neighbours is Adjacency.REPLACE_ONE:
+            self.records, self.doubt = len(problem.images), 0.0
+            return
+        share = rules.COUNT_SHARE
+        self.records, self.doubt = release_number(problem, len(problem.images), multiplier / math.sqrt(share))
+        problem.ledger.note_uncovered(
+            "the exact number of records, where it is written beside the release: δ is compared with it, and the "
+            "record of a run names it. What is released and fitted knows the noisy number only"
+        )
+
     def _first_round(self, problem: Problem, sketcher: Sketcher, plan: Plan) -> Round:
         for_norm = sketcher.open(plan.norm_share, "histogram of lengths")
         for_mean = sketcher.open(plan.moment_share * MEAN_SHARE, "mean")
@@ -176,7 +198,8 @@ class Sketch(Method):
         def make() -> dict[str, Tensor]:
             bound = sketcher.norms(for_norm)
             sums = sketcher.moments(bound, for_mean, for_square)
-            moments = read_moments(sums, sketcher.shape, bound, for_square.noise_multiplier)
+            told = None if self.neighbours is Adjacency.REPLACE_ONE else self.records
+            moments = read_moments(sums, sketcher.shape, bound, for_square.noise_multiplier, told)
             directions = draw_directions(
                 sketcher.shape, plan.layout, moments, plan.low_noise, problem.random, self.directions
             )
@@ -257,9 +280,9 @@ class Sketch(Method):
         return outcome
 
 
-def _refuse_few(problem: Problem, deviation: float) -> None:
-    """Too few records for the noise: known from public numbers, before anything is spent."""
-    records, classes = len(problem.images), problem.classes
+def _refuse_few(problem: Problem, records: int, deviation: float) -> None:
+    """Too few records for the noise: known from public numbers before anything is spent, or from the released one."""
+    classes = problem.classes
     if records < CERTAIN * deviation * classes:
         raise UsageError(
             f"{records} records in {classes} class{'es' if classes > 1 else ''} at epsilon={problem.budget.epsilon:g}: "
