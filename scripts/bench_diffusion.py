@@ -141,7 +141,7 @@ def examples(model: Diffusion, images: int, copies: int, device: torch.device) -
     small = torch.rand(images, model.shape[0], 4, 4, generator=random, device=device)
     shown = torch.nn.functional.interpolate(small, size=model.shape[1:], mode="bilinear") * 2 - 1
     labels = torch.arange(images, device=device) % model.classes
-    return model.examples(shown, labels, copies, random)
+    return model.examples(shown, labels, model.chance(images, copies, random))
 
 
 def distance(found: Tensor, expected: Tensor) -> float:

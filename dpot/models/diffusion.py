@@ -15,6 +15,7 @@ from dpot.ranges import Count, Fraction, NonNegative
 
 WIDTH_ON_GPU, WIDTH_ON_CPU = 32, 8
 BLOCKS_ON_GPU, BLOCKS_ON_CPU = 2, 1  # at every size; a CPU has minutes for what a GPU does in seconds
+SMALL = (1, 2)  # multipliers on a CPU
 LARGE = 32  # from this size on the channels are doubled where the size is halved
 
 
@@ -25,6 +26,18 @@ class Examples(NamedTuple):
     level: Tensor  # (N,): ln(σ)/4
     told: Tensor  # (N, classes): one-hot labels, or zeros
     target: Tensor  # (N, C, H, W)
+
+
+class Chance(NamedTuple):
+    """The random numbers of noisy copies, (images, copies, ...)."""
+
+    share: Tensor  # of all noise levels, those below the copy's
+    noise: Tensor  # standard normal, of the shape of an image
+    told: Tensor  # uniform: decides whether the label is told
+
+    def at(self, index: Tensor) -> Chance:
+        """Those of some images."""
+        return Chance(*(one.index_select(0, index) for one in self))
 
 
 class Diffusion(Generator):
@@ -49,8 +62,9 @@ class Diffusion(Generator):
         cuda = torch.cuda.is_available()
         width = width or (WIDTH_ON_GPU if cuda else WIDTH_ON_CPU)
         blocks = blocks or (BLOCKS_ON_GPU if cuda else BLOCKS_ON_CPU)
-        chosen = tuple(multipliers or ((2, 4) if max(shape[1:]) >= LARGE else (2, 2)))
-        self.network = UNet(classes, shape, width, chosen, blocks).to(memory_format=torch.channels_last)
+        by_rule = ((2, 4) if max(shape[1:]) >= LARGE else (2, 2)) if cuda else SMALL
+        chosen = tuple(multipliers or by_rule)
+        self.network = UNet(classes, shape, width, chosen, blocks)
         self.sampler, self.steps, self.guidance, self.in_half = sampler, steps, guidance, bfloat16
 
     def forward(self, code: Tensor, labels: Tensor) -> Tensor:
@@ -70,26 +84,28 @@ class Diffusion(Generator):
         beside, behind, before, level = edm.scales(sigma)
         return _by_image(beside) * x + _by_image(behind) * self._network(_by_image(before) * x, level, told)
 
-    def losses(
-        self, images: Tensor, labels: Tensor, copies: int, random: torch.Generator, dropout: Fraction = 0.1
-    ) -> Tensor:
+    def chance(self, images: int, copies: int, random: torch.Generator) -> Chance:
+        """What is random about so many images with so many noisy copies each."""
+        device = random.device
+        noise = torch.randn(images, copies, *self.shape, generator=random, device=device)
+        told = torch.rand(images, copies, 1, generator=random, device=device)
+        return Chance(edm.even_shares(images, copies, random), noise, told)
+
+    def losses(self, images: Tensor, labels: Tensor, chance: Chance, dropout: Fraction = 0.1) -> Tensor:
         """(N,): the weighted squared error of every image in [-1, 1], a mean over pixels and over its noisy copies.
 
         dropout: the share of the copies whose label is not told.
         """
-        return self.errors(self.examples(images, labels, copies, random, dropout)).view(len(images), copies).mean(1)
+        return self.errors(self.examples(images, labels, chance, dropout)).view(chance.share.shape).mean(1)
 
-    def examples(
-        self, images: Tensor, labels: Tensor, copies: int, random: torch.Generator, dropout: Fraction = 0.1
-    ) -> Examples:
+    def examples(self, images: Tensor, labels: Tensor, chance: Chance, dropout: Fraction = 0.1) -> Examples:
         """Noisy copies of images, those of one image one after the other."""
-        sigma = edm.training_sigmas(len(images), copies, random)
+        copies = chance.share.shape[1]
+        sigma = edm.training_sigmas(chance.share.flatten())
         beside, behind, before, level = edm.scales(sigma)
         clean = images.repeat_interleave(copies, 0)
-        noise = torch.randn(clean.shape, generator=random, device=clean.device)
-        noisy = clean + _by_image(sigma) * noise
-        kept = torch.rand(len(clean), 1, generator=random, device=clean.device) >= dropout
-        told = one_hot(labels, self.classes).repeat_interleave(copies, 0) * kept
+        noisy = clean + _by_image(sigma) * chance.noise.flatten(0, 1)
+        told = one_hot(labels, self.classes).repeat_interleave(copies, 0) * (chance.told.flatten(0, 1) >= dropout)
         target = (clean - _by_image(beside) * noisy) / _by_image(behind)
         return Examples(_by_image(before) * noisy, level, told, target)
 

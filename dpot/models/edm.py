@@ -32,15 +32,20 @@ def scales(sigma: Tensor) -> tuple[Tensor, Tensor, Tensor, Tensor]:
     return (SIGMA_DATA / total).square(), sigma * SIGMA_DATA / total, 1 / total, sigma.log() / 4
 
 
-def training_sigmas(images: int, copies: int, random: torch.Generator) -> Tensor:
-    """(images·copies,): ln σ ~ N(-1.2, 1.2²), one in each of `copies` parts of equal probability for every image.
+def training_sigmas(share: Tensor) -> Tensor:
+    """The noise level that this share of all levels of training lies below: ln σ ~ N(-1.2, 1.2²)."""
+    return torch.exp(LOG_MEAN + LOG_DEVIATION * torch.special.ndtri(share.clamp(1e-6, 1 - 1e-6)))
 
-    The average of an image's copies is that of independent ones, with less spread.
+
+def even_shares(images: int, copies: int, random: torch.Generator) -> Tensor:
+    """(images, copies): one in each of `copies` parts of [0, 1] for every image; without copies, of `images` parts.
+
+    The average over an image's copies is that of independent ones, with less spread.
     """
     jitter = torch.rand(images, copies, generator=random, device=random.device)
-    parts = torch.arange(copies, device=random.device)
-    share = ((parts + jitter) / copies).clamp(1e-6, 1 - 1e-6)
-    return torch.exp(LOG_MEAN + LOG_DEVIATION * torch.special.ndtri(share)).flatten()
+    count = copies if copies > 1 else images
+    parts = torch.arange(count, device=random.device)
+    return (parts.view((1, -1) if copies > 1 else (-1, 1)) + jitter) / count
 
 
 def noise_levels(steps: int) -> list[float]:

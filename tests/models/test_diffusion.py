@@ -44,7 +44,7 @@ def test_a_network_of_zeros_denoises_gaussian_images_exactly():
 def test_what_the_network_sees_and_should_say_has_variance_one():
     model, random = small(), torch.Generator().manual_seed(0)
     images = S * torch.randn(400, 1, 8, 8, generator=random)
-    given = model.examples(images, torch.zeros(400, dtype=torch.int64), 8, random)
+    given = model.examples(images, torch.zeros(400, dtype=torch.int64), model.chance(400, 8, random))
     for numbers in (given.inputs, given.target):
         parts = numbers.view(400, 8, -1).transpose(0, 1).flatten(1)  # by part of the noise levels
         torch.testing.assert_close(parts.var(1), torch.ones(8), atol=0.05, rtol=0)
@@ -54,18 +54,19 @@ def test_the_loss_is_the_weighted_error_of_the_denoiser():
     """(σ² + s²)/(σs)²·|D(image + σ·noise) − image|², as EDM states it."""
     model, images = small(), torch.rand(3, 1, 8, 8) * 2 - 1
     labels = torch.tensor([0, 3, 1])
-    given = model.examples(images, labels, 2, torch.Generator().manual_seed(3), dropout=0.0)
+    chance = model.chance(3, 2, torch.Generator().manual_seed(3))
+    given = model.examples(images, labels, chance, dropout=0.0)
     sigma = torch.exp(4 * given.level)
     noisy = given.inputs * (sigma**2 + S**2).sqrt()[:, None, None, None]
     found = model.denoised(noisy, sigma, torch.eye(4)[labels].repeat_interleave(2, 0))
     error = (found - images.repeat_interleave(2, 0)).square().flatten(1).mean(1)
     expected = (error * (sigma**2 + S**2) / (sigma * S) ** 2).view(3, 2).mean(1)
-    losses = model.losses(images, labels, 2, torch.Generator().manual_seed(3), dropout=0.0)
+    losses = model.losses(images, labels, chance, dropout=0.0)
     torch.testing.assert_close(losses, expected, rtol=1e-3, atol=1e-4)
 
 
 def test_noise_levels_of_training_are_lognormal_and_each_image_has_one_in_every_part():
-    sigma = edm.training_sigmas(5000, 4, torch.Generator().manual_seed(0)).log().view(5000, 4)
+    sigma = edm.training_sigmas(edm.even_shares(5000, 4, torch.Generator().manual_seed(0))).log()
     assert sigma.mean() == pytest.approx(-1.2, abs=0.02)
     assert sigma.std() == pytest.approx(1.2, abs=0.02)
     bounds = -1.2 + 1.2 * torch.special.ndtri(torch.tensor([0.25, 0.5, 0.75]))
@@ -136,7 +137,7 @@ def test_one_gradient_per_image_is_that_of_a_loop(way, bench):
         pytest.importorskip("opacus")
     model = small()
     images, labels = torch.rand(3, 1, 8, 8) * 2 - 1, torch.tensor([0, 3, 1])
-    given = model.examples(images, labels, 4, torch.Generator().manual_seed(1))
+    given = model.examples(images, labels, model.chance(3, 4, torch.Generator().manual_seed(1)))
     expected = bench.by_loop(model, given, 3)
     found = bench.WAYS[way](model, given, 3)
     assert bench.distance(found, expected) < 1e-5
