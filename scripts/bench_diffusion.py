@@ -30,7 +30,7 @@ from dpot import kernels
 from dpot.disk import write_atomically
 from dpot.graphs import recording
 from dpot.models.diffusion import Diffusion, Examples
-from dpot.models.per_image import Conv, Dense, Norm, one_row_per_image
+from dpot.models.per_image import Conv, Dense, Norm, one_row_per_image, use_fused
 from dpot.precision import fast_products
 from dpot.record import commit_of_code, device_name
 from dpot.training.sanitise import sum_of_clipped
@@ -66,7 +66,7 @@ def by_rows(model: Diffusion, given: Examples, images: int) -> Tensor:
 
 def by_vmap(model: Diffusion, given: Examples, images: int) -> Tensor:
     """torch.func, an image with all its copies at a time."""
-    model.network.use_fused(False)
+    use_fused(model, False)
     weights = {name: p.detach() for name, p in model.network.named_parameters()}
     half = model.in_half and given.inputs.is_cuda
     inputs = given.inputs.to(torch.bfloat16) if half else given.inputs
@@ -79,7 +79,7 @@ def by_vmap(model: Diffusion, given: Examples, images: int) -> Tensor:
     try:
         return flat(vmap(grad(loss), in_dims=(None, 0, 0, 0, 0))(weights, *columns).values())
     finally:
-        model.network.use_fused(True)
+        use_fused(model, True)
 
 
 def by_opacus(model: Diffusion, given: Examples, images: int) -> Tensor:
@@ -107,7 +107,7 @@ def by_opacus(model: Diffusion, given: Examples, images: int) -> Tensor:
     register_grad_sampler(Conv)(conv_grad_sample)
     register_grad_sampler(Dense)(compute_linear_grad_sample)
     register_grad_sampler(Norm)(norm_grad_sample)
-    model.network.use_fused(False)
+    use_fused(model, False)
     watched = GradSampleModule(model.network, batch_first=True, loss_reduction="sum", strict=False)
     try:
         (model.errors(given).view(images, -1).mean(1)).sum().backward()
@@ -117,7 +117,7 @@ def by_opacus(model: Diffusion, given: Examples, images: int) -> Tensor:
         watched.del_grad_sample()
         for p in model.parameters():
             p.grad = None
-        model.network.use_fused(True)
+        use_fused(model, True)
 
 
 WAYS: dict[str, Rows] = {"Opacus": by_opacus, "vmap": by_vmap, "rows": by_rows}
@@ -169,10 +169,10 @@ def equality(name: str, device: torch.device) -> dict[str, Any]:
 def forward_flops(model: Diffusion, device: torch.device) -> int:
     """Of one noisy copy."""
     given = examples(model, 1, 1, device)
-    model.network.use_fused(False)
+    use_fused(model, False)
     with FlopCounterMode(display=False) as counter, torch.no_grad():
         model.errors(given)
-    model.network.use_fused(True)
+    use_fused(model, True)
     return int(counter.get_total_flops())
 
 

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from dpot.models import edm
 from dpot.models.generator import Generator, one_hot
@@ -64,7 +64,7 @@ class Diffusion(Generator):
         blocks = blocks or (BLOCKS_ON_GPU if cuda else BLOCKS_ON_CPU)
         by_rule = ((2, 4) if max(shape[1:]) >= LARGE else (2, 2)) if cuda else SMALL
         chosen = tuple(multipliers or by_rule)
-        self.network = UNet(classes, shape, width, chosen, blocks)
+        self.network: nn.Module = UNet(classes, shape, width, chosen, blocks)
         self.sampler, self.steps, self.guidance, self.in_half = sampler, steps, guidance, bfloat16
 
     def forward(self, code: Tensor, labels: Tensor) -> Tensor:

@@ -38,6 +38,13 @@ class PerImage(nn.Module):
     fused: bool = True
 
 
+def use_fused(network: nn.Module, fused: bool) -> None:
+    """Whether layers may use what torch.func and hooks cannot see through."""
+    for layer in network.modules():
+        if isinstance(layer, PerImage):
+            layer.fused = fused
+
+
 @contextmanager
 def one_row_per_image(network: nn.Module, rows: Tensor) -> Iterator[None]:
     """Inside, a backward pass fills rows (images, parameters) and leaves no gradient in the parameters."""

@@ -15,7 +15,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from dpot.models.per_image import Conv, Dense, Norm, PerImage
+from dpot.models.per_image import Conv, Dense, Norm
 
 Change = Literal["keep", "halve", "double"]
 FREQUENCIES = (1.0, 100.0)  # of the noise level's embedding; ln(σ)/4 goes from -1.6 to 1.1
@@ -128,11 +128,18 @@ class UNet(nn.Module):
         made: Tensor = self.last(self.norm(x))
         return made
 
-    def use_fused(self, fused: bool) -> None:
-        """Whether layers may use what torch.func and hooks cannot see through."""
-        for layer in self.modules():
-            if isinstance(layer, PerImage):
-                layer.fused = fused
+
+class Least(nn.Module):
+    """The least that can be asked what a U-Net is: one convolution and a level for each label. For audits."""
+
+    def __init__(self, classes: int, channels: int) -> None:
+        super().__init__()
+        self.conv, self.label = Conv(channels, channels, 3), Dense(classes, channels, bias=False)
+
+    def forward(self, x: Tensor, level: Tensor, labels: Tensor) -> Tensor:
+        """(N, C, H, W), (N,), (N, classes) → (N, C, H, W)."""
+        made: Tensor = self.conv(x) + self.label(labels)[:, :, None, None].to(x.dtype)
+        return made
 
 
 class _Stage(nn.Module):

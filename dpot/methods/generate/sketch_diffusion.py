@@ -23,6 +23,7 @@ from dpot.methods.sketch.method import Sketch
 from dpot.models.diffusion import Diffusion
 from dpot.models.generator import Generator, synthesize
 from dpot.models.sketch_dcgan import SketchDCGAN
+from dpot.precision import fast_products
 from dpot.privacy.budget import Budget
 from dpot.privacy.calibration import find_sigma
 from dpot.privacy.events import Gaussian
@@ -116,6 +117,7 @@ class SketchDiffusion(DPDM):
         bounds = self.shares.cumsum(0)[:-1].float().to(device)
         low, high = drawn.pixel_range
 
+        @fast_products()
         def step() -> dict[str, Tensor]:
             with torch.no_grad():
                 labels = torch.bucketize(torch.rand(batch, generator=random, device=device), bounds)
