@@ -66,6 +66,16 @@ def test_no_record_moves_a_release_by_more_than_is_stated(name, overrides):
 
 def test_every_private_method_is_replayed():
     assert {name for name, _ in PRIVATE} >= {
-        *("dp_swd", "dp_merf", "dp_sinkhorn", "dp_cgan", "sketch", "dpdm", "adapt/dp_swd", "adapt/dp_dann", "adapt/sketch"),
+        *(
+            "dp_swd",
+            "dp_merf",
+            "dp_sinkhorn",
+            "dp_cgan",
+            "sketch",
+            "dpdm",
+            "adapt/dp_swd",
+            "adapt/dp_dann",
+            "adapt/sketch",
+        ),
         *("classify/dp_sgd", "distance/sketch", "distance/noisy_records"),
     }
