@@ -127,7 +127,7 @@ def make(name: str, device: torch.device, bfloat16: bool) -> Diffusion:
     """A network whose last convolutions are not zero, so that no gradient is."""
     torch.manual_seed(0)
     shape, multipliers = SHAPES[name]
-    model = Diffusion(10, shape, width=32, multipliers=multipliers, blocks=2, bfloat16=bfloat16)
+    model = Diffusion(10, shape, width=32, multipliers=multipliers, blocks=2, patch=1, bfloat16=bfloat16)
     with torch.no_grad():
         for p in model.parameters():
             if not p.any():

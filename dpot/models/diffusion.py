@@ -13,9 +13,11 @@ from dpot.models.generator import Generator, one_hot
 from dpot.models.unet import UNet
 from dpot.ranges import Count, Fraction, NonNegative
 
-WIDTH_ON_GPU, WIDTH_ON_CPU = 32, 8
+WIDTH_ON_GPU, WIDTH_ON_CPU = 32, 16
 BLOCKS_ON_GPU, BLOCKS_ON_CPU = 2, 1  # at every size; a CPU has minutes for what a GPU does in seconds
 SMALL = (1, 2)  # multipliers on a CPU
+PATCH_ON_CPU, PATCHED = 2, 4  # there 2×2 pixels are one position, where that can be halved once more
+STEPS_ON_GPU, STEPS_ON_CPU = 50, 16  # of the sampler
 LARGE = 32  # from this size on the channels are doubled where the size is halved
 
 
@@ -53,7 +55,8 @@ class Diffusion(Generator):
         multipliers: Sequence[Count] | None = None,
         blocks: Count | None = None,
         sampler: edm.Steps = "ddim",
-        steps: Count = 50,
+        steps: Count | None = None,
+        patch: Count | None = None,
         guidance: NonNegative = 0.0,
         bfloat16: bool = True,
     ) -> None:
@@ -62,10 +65,12 @@ class Diffusion(Generator):
         cuda = torch.cuda.is_available()
         width = width or (WIDTH_ON_GPU if cuda else WIDTH_ON_CPU)
         blocks = blocks or (BLOCKS_ON_GPU if cuda else BLOCKS_ON_CPU)
+        patch = patch or (PATCH_ON_CPU if not cuda and all(size % PATCHED == 0 for size in shape[1:]) else 1)
         by_rule = ((2, 4) if max(shape[1:]) >= LARGE else (2, 2)) if cuda else SMALL
         chosen = tuple(multipliers or by_rule)
-        self.network: nn.Module = UNet(classes, shape, width, chosen, blocks)
-        self.sampler, self.steps, self.guidance, self.in_half = sampler, steps, guidance, bfloat16
+        self.network: nn.Module = UNet(classes, shape, width, chosen, blocks, patch)
+        self.sampler, self.guidance, self.in_half = sampler, guidance, bfloat16
+        self.steps = steps or (STEPS_ON_GPU if cuda else STEPS_ON_CPU)
 
     def forward(self, code: Tensor, labels: Tensor) -> Tensor:
         """(N, C·H·W), (N,) → (N, C, H, W)."""

@@ -15,6 +15,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from dpot.errors import UsageError
 from dpot.models.per_image import Conv, Dense, Norm
 
 Change = Literal["keep", "halve", "double"]
@@ -76,11 +77,18 @@ class UNet(nn.Module):
         width: int = 32,
         multipliers: Sequence[int] = (2, 2),
         blocks: int = 2,
+        patch: int = 1,
     ) -> None:
+        """patch: so many pixels each way are one position with more channels."""
         super().__init__()
-        channels, height, sideways = shape
-        if any(size % 2 ** (len(multipliers) - 1) for size in (height, sideways)):
-            raise ValueError(f"images of {height}×{sideways} cannot be halved {len(multipliers) - 1} times")
+        channels, height, sideways = shape[0] * patch**2, *shape[1:]
+        if any(size % (patch * 2 ** (len(multipliers) - 1)) for size in (height, sideways)):
+            raise UsageError(
+                f"generator: images of {height}×{sideways} cannot be halved {len(multipliers) - 1} times"
+                + (f" after patches of {patch}" if patch > 1 else "")
+                + "; give fewer generator.multipliers"
+            )
+        self.patch = patch
         embedding = 4 * width
         low, high = FREQUENCIES
         spread = torch.exp(torch.linspace(math.log(low), math.log(high), width // 2))
@@ -115,7 +123,7 @@ class UNet(nn.Module):
         angles = level.to(exact)[:, None] * self.frequencies  # type: ignore[operator]
         condition = F.silu(self.level1(torch.cat([angles.cos(), angles.sin()], 1)))
         condition = F.silu(self.level2(condition) + self.label(labels.to(exact)))
-        x = self.first(x)
+        x = self.first(F.pixel_unshuffle(x, self.patch) if self.patch > 1 else x)
         passed = [x]
         for stage in self.down:
             passed.append(x := stage(x, condition))
@@ -126,7 +134,7 @@ class UNet(nn.Module):
                 x = torch.cat([x, passed.pop()], 1)
             x = stage(x, condition)
         made: Tensor = self.last(self.norm(x))
-        return made
+        return F.pixel_shuffle(made, self.patch) if self.patch > 1 else made
 
 
 class Least(nn.Module):
