@@ -98,8 +98,7 @@ class SketchDiffusion(DPDM):
         assert whole.delta is not None
         part = gaussian_epsilon(find_sigma(Gaussian, 1, whole) / math.sqrt(share), whole.delta)
         budget = Budget(part, whole.delta, whole.bound, whole.conversion, whole.mode)
-        width = {} if self.sketch_width is None else {"width": self.sketch_width}
-        generator = SketchDCGAN(problem.classes, problem.generator.shape, **width).to(problem.device)
+        generator = SketchDCGAN(problem.classes, problem.generator.shape, width=self.sketch_width).to(problem.device)
         own = replace(problem, generator=generator, budget=budget)
         method = Sketch(**{"neighbours": "add-remove", **self.sketch})
         method.fit(own)
