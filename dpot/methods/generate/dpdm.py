@@ -25,9 +25,9 @@ from dpot.models.diffusion import Diffusion
 from dpot.models.per_image import one_row_per_image
 from dpot.models.unet import Least
 from dpot.precision import fast_products
-from dpot.privacy.accountants import own_epsilon
+from dpot.privacy.accountants import own_epsilon, renyi_epsilon
 from dpot.privacy.budget import Budget
-from dpot.privacy.calibration import least_sigma
+from dpot.privacy.calibration import least_sigma, private_root
 from dpot.privacy.errors import PROBABILITY, number
 from dpot.privacy.events import Adjacency, Event, Gaussian, PoissonSampled
 from dpot.privacy.failures import failure_of
@@ -43,6 +43,7 @@ COPIES, FEWER_COPIES, COPIES_ON_CPU = 32, 16, 2
 MANY_COPIES_BELOW = 3.0  # of ε
 COPIES_AT_ONCE, COPIES_AT_ONCE_ON_CPU = 2048, 256  # whose activations are held
 OVERFLOW = 1e-12  # the chance that a draw has more images than a step has room for; taken off δ
+ROOM = 0.3  # of log σ: how far below the curve's a loss distribution's noise is looked for
 HAIR = 1 + 1e-8  # more noise: the ledger adds up step by step what is calibrated at once
 
 
@@ -187,10 +188,20 @@ class DPDM(Method):
         before, left = problem.ledger.spending(), budget.less(problem.ledger.failure + steps * failure)
         delta = number("delta", left.delta, PROBABILITY)
 
-        def spent(sigma: float) -> float:
-            return own_epsilon({**before, _event(sigma, rate): steps}, delta, left.bound, left.conversion)
+        epsilon, terms = budget.epsilon, (delta, left.bound)
 
-        return least_sigma(spent, budget.epsilon) * HAIR
+        def by_curve(sigma: float) -> float:
+            return renyi_epsilon({**before, _event(sigma, rate): steps}, *terms, left.conversion)
+
+        sigma = least_sigma(by_curve, epsilon) * HAIR
+        if left.conversion != "pld":
+            return sigma
+
+        def gap(log_sigma: float) -> float:
+            every = {**before, _event(math.exp(log_sigma), rate): steps}
+            return own_epsilon(every, *terms, left.conversion) / epsilon - 1
+
+        return math.exp(private_root(gap, math.log(sigma) - ROOM, math.log(sigma), "sigma", 1e-4)) * HAIR
 
     def _at_once(self, copies: int, device: torch.device) -> int:
         held = COPIES_AT_ONCE if device.type == "cuda" else COPIES_AT_ONCE_ON_CPU

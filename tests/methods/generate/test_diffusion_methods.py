@@ -1,7 +1,9 @@
 """DPDM and the diffusion model that begins at the sketch: steps against loops, budgets against other accountants."""
 
+import dp_accounting
 import pytest
 import torch
+from dp_accounting import pld
 
 from dpot.errors import UsageError
 from dpot.methods.generate.base import Problem
@@ -14,7 +16,8 @@ from dpot.models.linear import Linear
 from dpot.privacy.accountants import accounts, composed
 from dpot.privacy.budget import Budget
 from dpot.privacy.calibration import least_sigma
-from dpot.privacy.events import Adjacency, PoissonSampled
+from dpot.privacy.errors import BudgetExceeded
+from dpot.privacy.events import Adjacency, Gaussian, PoissonSampled
 from dpot.privacy.gaussian import gaussian_epsilon
 from dpot.privacy.ledger import Ledger
 from dpot.privacy.noise import NoiseSource
@@ -117,6 +120,26 @@ def test_all_of_the_budget_is_spent_and_two_other_accountants_agree():
     found = accounts(composed(own.ledger.spending()), 1e-5, names=["dp_accounting_rdp", "dp_accounting_pld"])
     assert found["dp_accounting_pld"].epsilon <= epsilon
     assert found["dp_accounting_rdp"].epsilon <= 1.02 * epsilon  # its orders are coarser
+
+
+def test_by_the_loss_distribution_less_noise_keeps_the_same_budget():
+    """Against Google's accountant, which composes the same releases by itself."""
+    noise = {}
+    for conversion in ("tight", "pld"):
+        budget = Budget(1.0, 1e-5, conversion=conversion)
+        own = problem(records=400, steps=20, budget=budget, ledger=Ledger.of(budget))
+        method = DPDM(batch=40, copies=1)
+        method.private_engine(own)
+        noise[conversion] = method.multiplier
+    assert 0.8 < noise["pld"] / noise["tight"] < 0.97
+    event = dp_accounting.PoissonSampledDpEvent(0.1, dp_accounting.GaussianDpEvent(noise["pld"]))
+    found = pld.PLDAccountant(value_discretization_interval=1e-3).compose(event, 20).get_epsilon(1e-5)
+    assert found == pytest.approx(1.0, rel=5e-3)
+    step = PoissonSampled(Gaussian(noise["pld"], Adjacency.ADD_REMOVE), 0.1)
+    own.ledger.charge(step, 20, source="a test", sampler="poisson")
+    assert own.ledger.epsilon() <= 1
+    with pytest.raises(BudgetExceeded):
+        own.ledger.charge(step, 1, source="a test", sampler="poisson")
 
 
 def test_the_sketch_gets_its_share():
