@@ -33,7 +33,7 @@ SMALL = {
     "sketch_diffusion": [
         [
             *("loss.share=0.9", "loss.copies=1", "loss.batch=1", "loss.warm_steps=1", "loss.warm_batch=2"),
-            *("loss.sketch_width=2", "loss.sketch={rounds:1,lines:2,knots:2,planes:0,steps:1,batch:4}"),
+            *("loss.sketch_width=2", "loss.sketch={rounds:1,lines:8,knots:2,planes:0,steps:1,batch:4}"),
             "privacy.epsilon=50",
         ]
     ],
