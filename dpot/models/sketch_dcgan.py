@@ -31,6 +31,19 @@ class Residual(nn.Module):
         return added
 
 
+class Grain(nn.Module):
+    """x + s_c·noise: fresh noise at every place, the same for all channels but for its strength, which is learned."""
+
+    def __init__(self, channels: int) -> None:
+        super().__init__()
+        self.strength = nn.Parameter(torch.zeros(1, channels, 1, 1))
+
+    def forward(self, x: Tensor) -> Tensor:
+        """(N, C, H, W) → (N, C, H, W)."""
+        grainy: Tensor = x + self.strength.to(x.dtype) * torch.randn_like(x[:, :1])
+        return grainy
+
+
 class SketchDCGAN(Generator):
     """code + label → s×s (2·width) → doubled until the image's size is reached, channels halved, not below width/2.
 
@@ -48,10 +61,13 @@ class SketchDCGAN(Generator):
         blocks: NonNegativeInt | None = None,
         subpixel: bool | None = None,
         smooth: bool | None = None,
+        grain: bool = False,
+        least_width: Count | None = None,
     ) -> None:
         """subpixel: the last doubling makes the image itself, nothing is computed there; smooth: doublings are blurred.
 
-        None: as large as the device allows, and blurred where something is computed after the last doubling.
+        None: as large as the device allows, and blurred where something is computed after the last doubling. grain:
+        noise enters behind every doubling. least_width: channels at the larger sizes, width/2 by rule.
         """
         super().__init__(code_size, classes, shape)
         channels, height, sideways = shape
@@ -63,7 +79,7 @@ class SketchDCGAN(Generator):
             blocks = BLOCKS_ON_GPU if cuda else BLOCKS_ON_CPU
         if subpixel is None:
             subpixel = not cuda  # what is computed at full size is most of the time there
-        widths = [max(2 * width >> i, width // 2, 1) for i in range(doublings + 1)]
+        widths = [max(2 * width >> i, least_width or width // 2, 1) for i in range(doublings + 1)]
         self.first = nn.Linear(code_size + classes, widths[0] * start * start, bias=False)
         self.start = (widths[0], start, start)
         if smooth is None:
@@ -74,6 +90,7 @@ class SketchDCGAN(Generator):
         for before, after in itertools.pairwise(widths[:-1] if subpixel else widths):
             plain = nn.ConvTranspose2d(before, after, 4, 2, 1, bias=False)
             layers += [nn.BatchNorm2d(before), nn.ReLU(), SmoothDoubling(before, after) if smooth else plain]
+            layers += [Grain(after)] if grain else []
             layers += [Residual(after) for _ in range(blocks)]
         last = widths[-2] if subpixel else widths[-1]
         to_image: nn.Module = NarrowConv2d(last, channels, 3)

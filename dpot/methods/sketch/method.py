@@ -20,7 +20,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator
-from dataclasses import replace
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
@@ -44,7 +44,7 @@ from dpot.methods.sketch.fit import (
 )
 from dpot.methods.sketch.release import MEAN_SHARE, Sketcher, Stream, class_counts, read_moments, release_number
 from dpot.methods.sketch.rules import Plan
-from dpot.methods.sketch.textures import Pooled, TextureMap, places_of
+from dpot.methods.sketch.textures import SQUEEZE, Look, TextureMap
 from dpot.models.generator import synthesize
 from dpot.privacy import calibration
 from dpot.privacy.events import Adjacency, Gaussian
@@ -72,6 +72,7 @@ class Sketch(Method):
     doubt = 0.0  # the deviation of the noise in that
     afterwards = (
         *("steps", "second_steps", "step_factor", "batch", "cumulated", "learning_rate", "second_learning_rate", "ema"),
+        "texture_weight",
     )
     # Which networks the second round looks through is public. An audit, which only tests the noise, trains them barely.
     network_steps: int | None = None
@@ -84,6 +85,11 @@ class Sketch(Method):
         knots: Annotated[int, Range(at_least=2)] | None = None,
         planes: NonNegativeInt | None = None,
         textures: NonNegativeInt = 0,
+        texture_share: Fraction = TEXTURE_SHARE,
+        texture_weight: NonNegative = TEXTURE_WEIGHT,
+        texture_scales: Count = 1,
+        texture_cells: Count = 1,
+        squeeze: Positive = SQUEEZE,
         directions: str = "mixed",
         hard: bool = False,
         second_share: Fraction | None = None,
@@ -101,6 +107,8 @@ class Sketch(Method):
         self.rounds, self.lines, self.knots, self.planes = rounds, lines, knots, planes
         self.second_share, self.steps, self.second_steps = second_share, steps, second_steps
         self.textures, self.batch = textures, batch
+        self.texture_share, self.texture_weight, self.texture_cells = texture_share, texture_weight, texture_cells
+        self.texture_scales, self.squeeze = texture_scales, squeeze
         self.directions, self.hard, self.step_factor, self.cumulated = directions, hard, step_factor, cumulated
         self.learning_rate, self.second_learning_rate, self.ema = learning_rate, second_learning_rate, ema
         self.release: Release | None = None
@@ -120,14 +128,14 @@ class Sketch(Method):
             )
         first = self._first_round(problem, sketcher, plan)
         counts = class_counts(first.noisy, first.layout, self.records, (self.doubt / deviation) ** 2)
-        rounds = [first, *self._texture_round(problem, sketcher, plan)]
-        targets = [_target(one, counts, self.cumulated) for one in rounds]
+        rounds = [first, *self._texture_rounds(problem, sketcher, plan)]
+        targets = [self._target(one, counts) for one in rounds]
         weights = class_weights(counts)
         outcome = self._train(problem, targets, weights, plan, 1)
         for number in range(2, 2 + plan.learned_rounds):
             learned = self._learned_round(problem, sketcher, plan, number)
             rounds.append(learned)
-            targets.append(_target(learned, counts))
+            targets.append(self._target(learned, counts))
             outcome = _joined(outcome, self._train(problem, targets, weights, plan, number))
         self.release = Release(
             shape=problem.generator.shape,
@@ -148,7 +156,7 @@ class Sketch(Method):
         """Fit problem.generator, a fresh one, to all rounds of a release: no records, nothing to charge."""
         plan = release.plan.adapted(release.classes, problem.device.type == "cuda")
         plan = replace(plan, steps=problem.steps(self.steps or plan.steps))
-        targets = [_target(one, release.counts, self.cumulated) for one in release.rounds]
+        targets = [self._target(one, release.counts) for one in release.rounds]
         return self._train(problem, targets, class_weights(release.counts), plan, 1)
 
     def plan(self, problem: Problem, mu: float) -> Plan:
@@ -170,7 +178,7 @@ class Sketch(Method):
         if problem.max_steps and problem.max_steps < steps + second_steps:  # a small profile: both fits shortened alike
             part = problem.max_steps / (steps + second_steps)
             steps, second_steps = max(1, round(part * steps)), max(1, round(part * second_steps))
-        textures = TEXTURE_SHARE if self.textures and places_of(problem.generator.shape) else 0.0
+        textures = self.texture_share if self._looks(problem.generator.shape) else 0.0
         made = replace(made, layout=layout, second_share=second, texture_share=textures)
         if made.first_share <= 0:
             raise UsageError(f"loss.second_share={second:g}: nothing is left for the first round; it must be smaller")
@@ -217,25 +225,34 @@ class Sketch(Method):
         found = [(plan.first_share, plan.layout)]
         if plan.learned_rounds:
             found.append((plan.second_share / plan.learned_rounds, plan.second_layout))
-        if plan.texture_share:
-            places = places_of(problem.generator.shape)
-            found.append((plan.texture_share, Pooled(self.textures, TEXTURE_KNOTS, places=places)))
-        return found
+        looks, shape = self._looks(problem.generator.shape), problem.generator.shape
+        return found + [
+            (plan.texture_share / len(looks), look.layout(self.textures, TEXTURE_KNOTS, shape)) for look in looks
+        ]
 
-    def _texture_round(self, problem: Problem, sketcher: Sketcher, plan: Plan) -> list[Round]:
-        if not plan.texture_share:
-            return []
-        release = sketcher.open(plan.texture_share, "textures")
-        facts = {"shape": list(sketcher.shape), "knots": TEXTURE_KNOTS, "grid": sketcher.grid}
-        layout = Pooled(self.textures, TEXTURE_KNOTS, places=places_of(sketcher.shape))
+    def _looks(self, shape: tuple[int, int, int]) -> list[Look]:
+        """Textures at the image's size, at half of it, … as far as the image is large enough."""
+        scales = [2**i for i in range(self.texture_scales if self.textures else 0)]
+        looks = [Look(scale, self.texture_cells, self.squeeze) for scale in scales]
+        return [look for look in looks if all(look.grid(shape))]
+
+    def _texture_rounds(self, problem: Problem, sketcher: Sketcher, plan: Plan) -> list[Round]:
+        looks = self._looks(sketcher.shape)
+        return [self._texture_round(problem, sketcher, plan.texture_share / len(looks), look) for look in looks]
+
+    def _texture_round(self, problem: Problem, sketcher: Sketcher, share: float, look: Look) -> Round:
+        name = "textures" if look.scale == 1 else f"textures-{look.scale}"
+        release = sketcher.open(share, name)
+        facts = {"shape": list(sketcher.shape), "knots": TEXTURE_KNOTS, "grid": sketcher.grid, "look": asdict(look)}
+        layout = look.layout(self.textures, TEXTURE_KNOTS, sketcher.shape)
 
         def make() -> dict[str, Tensor]:
-            made = TextureMap.draw(self.textures, sketcher.shape, TEXTURE_KNOTS, sketcher.grid, problem.random)
+            made = TextureMap.draw(self.textures, sketcher.shape, TEXTURE_KNOTS, sketcher.grid, problem.random, look)
             return made.tensors() | {"noisy": sketcher.bins(made, layout, release)}
 
-        kept = problem.keep_release("sketch-textures", [release], make, facts)
+        kept = problem.keep_release(f"sketch-{name}", [release], make, facts)
         noisy = kept.pop("noisy")
-        return [Round("textures", load_map("textures", kept, facts), layout, noisy, facts)]
+        return Round("textures", load_map("textures", kept, facts), layout, noisy, facts)
 
     def _learned_round(self, problem: Problem, sketcher: Sketcher, plan: Plan, number: int) -> Round:
         share = plan.second_share / plan.learned_rounds
@@ -265,6 +282,12 @@ class Sketch(Method):
         noisy = kept.pop("noisy")
         return Round("learned", load_map("learned", kept, facts), plan.second_layout, noisy, facts)
 
+    def _target(self, one: Round, counts: Tensor) -> Target:
+        """A round as the fit sees it: cumulated bins count on the first round only, textures have their weight."""
+        cumulated = self.cumulated if one.kind == "linear" else 0.0
+        weight = self.texture_weight if one.kind == "textures" else 1.0
+        return Target(one.record_map, one.layout, expectations(one.noisy, counts, one.layout), cumulated, weight)
+
     def _train(self, problem: Problem, targets: list[Target], weights: Tensor, plan: Plan, number: int) -> Outcome:
         model = problem.generator
         steps = plan.steps if number == 1 else plan.second_steps
@@ -289,17 +312,6 @@ def _refuse_few(problem: Problem, records: int, deviation: float) -> None:
             f"the noise hides {CERTAIN * deviation:.3g} records of a class; give more records, fewer classes, "
             "no labels, or raise privacy.epsilon"
         )
-
-
-def _target(one: Round, counts: Tensor, cumulated: float = CUMULATED) -> Target:
-    """A round as the fit sees it: cumulated bins count on lines only, textures by their share of the budget."""
-    return Target(
-        one.record_map,
-        one.layout,
-        expectations(one.noisy, counts, one.layout),
-        cumulated if one.kind == "linear" else 0.0,
-        TEXTURE_WEIGHT if one.kind == "textures" else 1.0,
-    )
 
 
 def _stream(problem: Problem) -> Stream:

@@ -4,6 +4,8 @@ Lines look at one place or at all of the image at once, and smoothly; nothing in
 A texture is a filter of a few pixels, tried at every place of a grid; the record's answers, squeezed into (-1, 1) by
 r/(|r| + a), go into soft bins, and the bins are averaged over the places. A mean of weights that are non-negative and
 sum to 1 is such a set of weights itself, so a texture costs what a line costs: sensitivity √2 for a replaced record.
+The filters may look at the image at half its size, too, where they see coarser grain, and may be averaged over the
+places of each cell of a coarse grid instead of all of them: a texture in a cell then costs what a line costs.
 """
 
 from __future__ import annotations
@@ -53,9 +55,27 @@ class Pooled(Layout):
         counts += own.flatten(1)
 
 
+@dataclass(frozen=True)
+class Look:
+    """Where and how filters are tried: at the image's size over `scale`, in cells² cells, squeezed by `squeeze`."""
+
+    scale: int = 1
+    cells: int = 1
+    squeeze: float = SQUEEZE
+
+    def grid(self, shape: ImageShape) -> tuple[int, int]:
+        """Places of a cell, down and sideways; 0 where the image is too small."""
+        down, sideways = (max(0, (side // self.scale - max(SIZES)) // STRIDE + 1) // self.cells for side in shape[1:])
+        return down, sideways
+
+    def layout(self, textures: int, knots: int, shape: ImageShape) -> Pooled:
+        """How so many filters are counted."""
+        return Pooled(textures * self.cells**2, knots, places=math.prod(self.grid(shape)))
+
+
 def places_of(shape: ImageShape) -> int:
     """At how many places of an image the filters are tried; 0 for tables and for images that are too small."""
-    return math.prod(len(range(0, side - max(SIZES) + 1, STRIDE)) for side in shape[1:])
+    return math.prod(Look().grid(shape))
 
 
 class TextureMap:
@@ -64,14 +84,23 @@ class TextureMap:
     Filters and records are whole numbers and the squeezing is one division, so the counts do not depend on the device.
     """
 
-    def __init__(self, filters: Tensor, shape: ImageShape, knots: int, grid: int) -> None:
+    def __init__(self, filters: Tensor, shape: ImageShape, knots: int, grid: int, look: Look | None = None) -> None:
         """Whole-number filters (textures, channels·size·size), size the largest of SIZES, smaller ones padded."""
         self.filters, self.shape, self.knots, self.grid = filters.to(torch.int16), shape, knots, grid
+        self.look = look or Look()
         self._whole = self.filters.double().T.contiguous()
         self._float = (self._whole / WEIGHT_GRID).float()
 
     @classmethod
-    def draw(cls, textures: int, shape: ImageShape, knots: int, grid: int, random: torch.Generator) -> TextureMap:
+    def draw(
+        cls,
+        textures: int,
+        shape: ImageShape,
+        knots: int,
+        grid: int,
+        random: torch.Generator,
+        look: Look | None = None,
+    ) -> TextureMap:
         """Random filters without mean, of unit length; in colour the same for all channels, or differing."""
         size, device = max(SIZES), random.device
         noise = torch.randn(textures, shape[0], size, size, generator=random, device=device)
@@ -83,26 +112,34 @@ class TextureMap:
                 noise[index :: len(SIZES)] *= inside
         taps = (noise != 0).float()
         noise = noise - taps * (noise.sum((1, 2, 3), keepdim=True) / taps.sum((1, 2, 3), keepdim=True))
-        return cls((unit_rows(noise.flatten(1)) * WEIGHT_GRID).round(), shape, knots, grid)
+        return cls((unit_rows(noise.flatten(1)) * WEIGHT_GRID).round(), shape, knots, grid, look)
 
     def __call__(self, records: Tensor, chosen: Tensor | None = None) -> Tensor:
         if chosen is not None:
             raise ValueError("textures are few: all of them are looked at in every step")
-        return self._squeezed(self._windows(records) @ self._float)
+        return self._squeezed(self._windows(records) @ self._float / self.look.scale**2)
 
     def exactly(self, records: Tensor) -> Tensor:
         whole = whole_records(records, self.grid)
-        return self._squeezed((self._windows(whole) @ self._whole) / (WEIGHT_GRID * self.grid))
+        return self._squeezed((self._windows(whole) @ self._whole) / (WEIGHT_GRID * self.grid * self.look.scale**2))
 
     def tensors(self) -> dict[str, Tensor]:
         return {"filters": self.filters}
 
     def _windows(self, records: Tensor) -> Tensor:
-        """(n, places, channels·size·size): what each place shows of each record."""
-        size = max(SIZES)
-        windows = records.view(-1, *self.shape).unfold(2, size, STRIDE).unfold(3, size, STRIDE)
-        return windows.permute(0, 2, 3, 1, 4, 5).reshape(len(records), -1, self.shape[0] * size * size)
+        """(n, places, cells, channels·size·size): what each place shows of each record, summed over scale² pixels."""
+        size, scale, cells = max(SIZES), self.look.scale, self.look.cells
+        down, sideways = self.look.grid(self.shape)
+        images = records.view(-1, *self.shape)
+        if scale > 1:
+            height, width = (side // scale * scale for side in self.shape[1:])
+            parts = images[:, :, :height, :width].unflatten(3, (-1, scale)).unflatten(2, (-1, scale))
+            images = parts.sum((3, 5))
+        windows = images.unfold(2, size, STRIDE).unfold(3, size, STRIDE)[:, :, : cells * down, : cells * sideways]
+        in_cells = windows.unflatten(3, (cells, sideways)).unflatten(2, (cells, down))
+        ordered = in_cells.permute(0, 3, 5, 2, 4, 1, 6, 7)
+        return ordered.reshape(len(records), down * sideways, cells**2, self.shape[0] * size * size)
 
     def _squeezed(self, answers: Tensor) -> Tensor:
-        inside = answers / (answers.abs() + SQUEEZE)
+        inside = answers / (answers.abs() + self.look.squeeze)
         return ((inside + 1) * ((self.knots - 1) / 2)).flatten(1)

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from scipy import signal
 
 from dpot.methods.sketch.file import load_map
-from dpot.methods.sketch.textures import PARTS, SQUEEZE, Pooled, TextureMap, places_of
+from dpot.methods.sketch.textures import PARTS, SQUEEZE, Look, Pooled, TextureMap, places_of
 
 SHAPE = (2, 9, 11)
 KNOTS = 7
@@ -86,3 +86,25 @@ def test_a_texture_map_comes_back_from_its_tensors() -> None:
 @pytest.mark.parametrize(("shape", "places"), [((1, 28, 28), 144), ((3, 5, 5), 1), ((1, 4, 28), 0), ((7, 1, 1), 0)])
 def test_places(shape: tuple[int, int, int], places: int) -> None:
     assert places_of(shape) == places
+
+
+def test_at_half_the_size_and_in_cells_it_is_the_same_filter_on_means_of_pixels() -> None:
+    shape, look = (1, 22, 26), Look(scale=2, cells=2, squeeze=0.1)
+    made = TextureMap.draw(3, shape, KNOTS, 255, torch.Generator().manual_seed(0), look)
+    whole = torch.randint(256, (2, math.prod(shape)), generator=torch.Generator().manual_seed(2))
+    x = whole.double() / 255
+    halved = x.view(2, 11, 2, 13, 2).mean((2, 4)).numpy()
+    positions = made.exactly(x).view(2, 2, 2, 2, 2, 3)  # record, place, cell, filter
+    for texture in range(3):
+        taps = made.filters[texture].double().view(5, 5).numpy() / 4096
+        answer = signal.correlate2d(halved[1], taps, "valid")[::2, ::2][:4, :4]
+        wanted = (answer / (np.abs(answer) + 0.1) + 1) * (KNOTS - 1) / 2
+        found = positions[1, ..., texture].permute(2, 0, 3, 1).reshape(4, 4).numpy()
+        np.testing.assert_allclose(found, wanted, atol=1e-9)
+    torch.testing.assert_close(made(x.float()).double(), made.exactly(x), atol=1e-4, rtol=0)
+    own = look.layout(3, KNOTS, shape)
+    assert (own.lines, own.places) == (12, 4)
+    counts = torch.zeros(1, own.bins, dtype=torch.int64)
+    own.count(counts, made.exactly(x), torch.zeros(2, dtype=torch.int64))
+    assert int(counts.sum()) == 2 * 12 * own.unit
+    assert own.reach(1) == pytest.approx(PARTS * 4 * math.sqrt(12))
