@@ -118,7 +118,7 @@ class ImageBench(Downstream):
             test = prepared(test_x), test_y
             for kind in self.kinds:
                 generator = torch.Generator(x.device).manual_seed(1000 * seed + index)
-                yield self._exam(kind, (images[:learned], labels[:learned]), chosen_by, test, classes, generator)
+                yield self._judged(kind, (images[:learned], labels[:learned]), chosen_by, test, classes, generator)
 
     def gather(self, results: Sequence[Any]) -> Accuracies:
         """By network and way of choosing, then their mean and their best."""
@@ -160,7 +160,7 @@ class ImageBench(Downstream):
             )
         return found
 
-    def _exam(
+    def _judged(
         self,
         kind: Name,
         learned: tuple[Tensor, Tensor],

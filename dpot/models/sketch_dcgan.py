@@ -86,6 +86,7 @@ class SketchDCGAN(Generator):
             smooth = not subpixel
         subpixel = subpixel and doublings > 0
         self.size = {"width": width, "blocks": blocks, "subpixel": subpixel, "smooth": smooth}
+        self.size |= ({"grain": True} if grain else {}) | ({"least_width": least_width} if least_width else {})
         layers: list[nn.Module] = [Residual(widths[0]) for _ in range(blocks)]
         for before, after in itertools.pairwise(widths[:-1] if subpixel else widths):
             plain = nn.ConvTranspose2d(before, after, 4, 2, 1, bias=False)
