@@ -13,6 +13,10 @@ from dpot.ranges import Count, NonNegativeInt
 
 WIDTH_ON_GPU, WIDTH_ON_CPU = 128, 16  # the wide one takes hours on a CPU
 BLOCKS_ON_GPU, BLOCKS_ON_CPU = 1, 0  # there, more steps of a smaller one reach more in the same time
+COLOUR_WIDTH_ON_CPU, COLOUR_BLOCKS_ON_CPU = (
+    24,
+    1,
+)  # of photographs the GPU's generator, narrow: the other one is blotchy
 
 
 class Residual(nn.Module):
@@ -72,13 +76,13 @@ class SketchDCGAN(Generator):
         super().__init__(code_size, classes, shape)
         channels, height, sideways = shape
         doublings, start = grid_of(max(height, sideways))
-        cuda = torch.cuda.is_available()
+        cuda, colour = torch.cuda.is_available(), channels > 1
         if width is None:
-            width = WIDTH_ON_GPU if cuda else WIDTH_ON_CPU
+            width = WIDTH_ON_GPU if cuda else COLOUR_WIDTH_ON_CPU if colour else WIDTH_ON_CPU
         if blocks is None:
-            blocks = BLOCKS_ON_GPU if cuda else BLOCKS_ON_CPU
+            blocks = BLOCKS_ON_GPU if cuda else COLOUR_BLOCKS_ON_CPU if colour else BLOCKS_ON_CPU
         if subpixel is None:
-            subpixel = not cuda  # what is computed at full size is most of the time there
+            subpixel = not (cuda or colour)  # what is computed at full size is most of the time there
         widths = [max(2 * width >> i, least_width or width // 2, 1) for i in range(doublings + 1)]
         self.first = nn.Linear(code_size + classes, widths[0] * start * start, bias=False)
         self.start = (widths[0], start, start)

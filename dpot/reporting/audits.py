@@ -25,6 +25,7 @@ NAMES = {
     "dp_merf": "DP-MERF",
     "dp_sinkhorn": "DP-Sinkhorn",
     "dp_swd": "DP-SWD",
+    "gaussian_floor": "Gaussian floor",
     "sketch": "Sliced sketch",
     "sketch-add-remove": "Sliced sketch, one record more or less",
 }

@@ -27,6 +27,7 @@ from typing import Annotated, Any, Literal
 import torch
 from torch import Tensor
 
+from dpot.disk import write_atomically
 from dpot.errors import UsageError
 from dpot.methods.generate.base import Method, Problem
 from dpot.methods.sketch import rules
@@ -35,11 +36,14 @@ from dpot.methods.sketch.features import Layout, LearnedMap, LinearMap
 from dpot.methods.sketch.file import CERTAIN, Release, Round, load_map
 from dpot.methods.sketch.fit import (
     CUMULATED,
+    LEAST_TIMED,
+    SECONDS_ON_CPU,
     Target,
     class_weights,
     expectations,
     fit_step,
     learn_map,
+    steps_in,
     styles_for,
 )
 from dpot.methods.sketch.release import MEAN_SHARE, Sketcher, Stream, class_counts, read_moments, release_number
@@ -154,7 +158,8 @@ class Sketch(Method):
 
     def refit(self, problem: Problem, release: Release) -> Outcome:
         """Fit problem.generator, a fresh one, to all rounds of a release: no records, nothing to charge."""
-        plan = release.plan.adapted(release.classes, problem.device.type == "cuda")
+        colour = release.shape[0] > 1 and not is_table(release.shape)
+        plan = release.plan.adapted(release.classes, problem.device.type == "cuda", colour)
         plan = replace(plan, steps=problem.steps(self.steps or plan.steps))
         targets = [self._target(one, release.counts) for one in release.rounds]
         return self._train(problem, targets, class_weights(release.counts), plan, 1)
@@ -164,7 +169,8 @@ class Sketch(Method):
         table = is_table(problem.generator.shape)
         cuda = problem.device.type == "cuda"
         moved = 2 if self.neighbours is Adjacency.REPLACE_ONE else 1
-        made = rules.plan(self.records, problem.classes, mu, not table, self.rounds, cuda, moved)
+        colour = problem.generator.shape[0] > 1 and not table
+        made = rules.plan(self.records, problem.classes, mu, not table, self.rounds, cuda, moved, colour)
         layout = replace(
             made.layout,
             lines=self.lines or made.layout.lines,
@@ -282,6 +288,21 @@ class Sketch(Method):
         noisy = kept.pop("noisy")
         return Round("learned", load_map("learned", kept, facts), plan.second_layout, noisy, facts)
 
+    def _in_time(self, problem: Problem, targets: list[Target], weights: Tensor, plan: Plan, number: int) -> int:
+        """The plan's steps; of photographs on a CPU only as many as minutes allow, and the same after a kill."""
+        steps = plan.steps if number == 1 else plan.second_steps
+        shape, given = problem.generator.shape, self.steps if number == 1 else self.second_steps
+        if problem.device.type == "cuda" or shape[0] == 1 or is_table(shape) or given or steps <= LEAST_TIMED:
+            return steps
+        told = problem.checkpoints / f"steps-{number}.txt" if problem.checkpoints else None
+        if told and told.exists():
+            return int(told.read_text())
+        seconds = SECONDS_ON_CPU[min(number, 2) - 1] * self.step_factor
+        steps = min(steps, steps_in(seconds, targets, problem.generator, weights, plan.per_class, problem.random))
+        if told:
+            write_atomically(told, str(steps))
+        return steps
+
     def _target(self, one: Round, counts: Tensor) -> Target:
         """A round as the fit sees it: cumulated bins count on the first round only, textures have their weight."""
         cumulated = self.cumulated if one.kind == "linear" else 0.0
@@ -290,7 +311,7 @@ class Sketch(Method):
 
     def _train(self, problem: Problem, targets: list[Target], weights: Tensor, plan: Plan, number: int) -> Outcome:
         model = problem.generator
-        steps = plan.steps if number == 1 else plan.second_steps
+        steps = self._in_time(problem, targets, weights, plan, number)
         rate = self.learning_rate if number == 1 else self.second_learning_rate
         optimizer = torch.optim.Adam(model.parameters(), lr=rate)
         step = fit_step(targets, model, optimizer, weights, plan.per_class, problem.random)
