@@ -65,10 +65,12 @@ class SketchDCGAN(Generator):
         blocks: NonNegativeInt | None = None,
         subpixel: bool | None = None,
         smooth: bool | None = None,
+        resized: bool = False,
         grain: bool = False,
         least_width: Count | None = None,
     ) -> None:
-        """subpixel: the last doubling makes the image itself, nothing is computed there; smooth: doublings are blurred.
+        """subpixel: the last doubling makes the image itself, nothing is computed there; smooth: doublings are blurred;
+        resized: they repeat pixels, and an ordinary convolution follows.
 
         None: as large as the device allows, and blurred where something is computed after the last doubling. grain:
         noise enters behind every doubling. least_width: channels at the larger sizes, width/2 by rule.
@@ -93,8 +95,12 @@ class SketchDCGAN(Generator):
         self.size |= ({"grain": True} if grain else {}) | ({"least_width": least_width} if least_width else {})
         layers: list[nn.Module] = [Residual(widths[0]) for _ in range(blocks)]
         for before, after in itertools.pairwise(widths[:-1] if subpixel else widths):
-            plain = nn.ConvTranspose2d(before, after, 4, 2, 1, bias=False)
-            layers += [nn.BatchNorm2d(before), nn.ReLU(), SmoothDoubling(before, after) if smooth else plain]
+            layers += [nn.BatchNorm2d(before), nn.ReLU()]
+            if resized:
+                layers += [nn.Upsample(scale_factor=2), nn.Conv2d(before, after, 3, padding=1, bias=False)]
+            else:
+                plain = nn.ConvTranspose2d(before, after, 4, 2, 1, bias=False)
+                layers += [SmoothDoubling(before, after) if smooth else plain]
             layers += [Grain(after)] if grain else []
             layers += [Residual(after) for _ in range(blocks)]
         last = widths[-2] if subpixel else widths[-1]
