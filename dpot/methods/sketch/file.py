@@ -48,7 +48,7 @@ class Release:
 
     shape: tuple[int, int, int]
     classes: int
-    records: int  # public under replacement
+    records: int  # public under replacement; as released, where neighbours differ in the number
     counts: Tensor  # (classes,) as the noisy bins say
     rounds: list[Round]
     plan: Plan
