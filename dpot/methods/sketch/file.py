@@ -48,7 +48,7 @@ class Release:
 
     shape: tuple[int, int, int]
     classes: int
-    records: int  # public under replacement
+    records: int  # public under replacement; as released, where neighbours differ in the number
     counts: Tensor  # (classes,) as the noisy bins say
     rounds: list[Round]
     plan: Plan
@@ -178,7 +178,7 @@ def _round(told: _Round, own: dict[str, Tensor], release: _Facts) -> Round:
     elif told.kind == "learned":
         _shaped(own["weights"], "weights", (len(own["weights"]), layout.positions), torch.float32)
         _shaped(own["shift"], "shift", (layout.positions,), torch.float32)
-    elif len(own["filters"]) * int(told.facts.get("look", {}).get("cells", 1)) ** 2 != layout.lines:
+    elif len(own["filters"]) * int(told.facts.get("look", {}).get("cells", 1)) ** 2 != layout.lines + 2 * layout.planes:
         raise DataError(f"filters: {len(own['filters'])}, the layout has {layout.lines}")
     if told.kind != "linear" and told.facts.get("shape") != release.shape:
         raise DataError("a round's shape is another than the release's")

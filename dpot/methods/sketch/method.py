@@ -93,6 +93,7 @@ class Sketch(Method):
         texture_weight: NonNegative = TEXTURE_WEIGHT,
         texture_scales: Count = 1,
         texture_cells: Count = 1,
+        texture_pairs: NonNegativeInt = 0,
         squeeze: Positive = SQUEEZE,
         directions: str = "mixed",
         hard: bool = False,
@@ -112,7 +113,7 @@ class Sketch(Method):
         self.second_share, self.steps, self.second_steps = second_share, steps, second_steps
         self.textures, self.batch = textures, batch
         self.texture_share, self.texture_weight, self.texture_cells = texture_share, texture_weight, texture_cells
-        self.texture_scales, self.squeeze = texture_scales, squeeze
+        self.texture_scales, self.texture_pairs, self.squeeze = texture_scales, texture_pairs, squeeze
         self.directions, self.hard, self.step_factor, self.cumulated = directions, hard, step_factor, cumulated
         self.learning_rate, self.second_learning_rate, self.ema = learning_rate, second_learning_rate, ema
         self.release: Release | None = None
@@ -239,7 +240,7 @@ class Sketch(Method):
     def _looks(self, shape: tuple[int, int, int]) -> list[Look]:
         """Textures at the image's size, at half of it, … as far as the image is large enough."""
         scales = [2**i for i in range(self.texture_scales if self.textures else 0)]
-        looks = [Look(scale, self.texture_cells, self.squeeze) for scale in scales]
+        looks = [Look(scale, self.texture_cells, self.squeeze, self.texture_pairs) for scale in scales]
         return [look for look in looks if all(look.grid(shape))]
 
     def _texture_rounds(self, problem: Problem, sketcher: Sketcher, plan: Plan) -> list[Round]:

@@ -5,7 +5,8 @@ A texture is a filter of a few pixels, tried at every place of a grid; the recor
 r/(|r| + a), go into soft bins, and the bins are averaged over the places. A mean of weights that are non-negative and
 sum to 1 is such a set of weights itself, so a texture costs what a line costs: sensitivity √2 for a replaced record.
 The filters may look at the image at half its size, too, where they see coarser grain, and may be averaged over the
-places of each cell of a coarse grid instead of all of them: a texture in a cell then costs what a line costs.
+places of each cell of a coarse grid instead of all of them: a texture in a cell then costs what a line costs. A pair of
+filters at the same place is counted over a plane, and costs the same.
 """
 
 from __future__ import annotations
@@ -22,13 +23,15 @@ from dpot.transport.directions import ImageShape, unit_rows
 
 SIZES = (3, 5)  # pixels, sideways and down; as many filters of each
 STRIDE = 3  # not a multiple of 2: a pattern of two or four pixels, which doublings tend to make, is seen in every phase
+PLANE_KNOTS = Layout.plane_knots
 SQUEEZE = 0.15  # a: an answer of this size lies half way between nothing and everything
 PARTS = 16  # whole-number weight of one place
+PARTS_PER_AXIS = 4  # of a pair: 4² = PARTS
 
 
 @dataclass(frozen=True)
 class Pooled(Layout):
-    """`lines` textures with `knots` bins each, averaged over `places`."""
+    """`lines` textures with `knots` bins each and `planes` pairs, averaged over `places`."""
 
     places: int = 1
 
@@ -40,28 +43,36 @@ class Pooled(Layout):
     @property
     def positions(self) -> int:
         """How many positions a record has."""
-        return self.lines * self.places
+        return (self.lines + 2 * self.planes) * self.places
 
     def means(self, positions: Tensor) -> Tensor:
-        """(groups, samples, places·textures) → (groups, bins)."""
-        groups = len(positions)
-        return soft_bins.line_means(positions.reshape(groups, -1, self.lines), self.knots).flatten(1)
+        """(groups, samples, places·positions) → (groups, bins)."""
+        return super().means(positions.reshape(len(positions), -1, self.lines + 2 * self.planes))
 
     def count(self, counts: Tensor, positions: Tensor, labels: Tensor) -> None:
         """Add the records' answers to counts (classes, bins) of whole numbers."""
         own = counts.new_zeros(len(counts), self.lines, self.knots)
-        places = positions.reshape(-1, self.lines)
-        soft_bins.count_lines(own, places, labels.repeat_interleave(self.places), PARTS)
-        counts += own.flatten(1)
+        lines, across, along = self._split(positions.reshape(-1, self.lines + 2 * self.planes))
+        labels, edge = labels.repeat_interleave(self.places), self.lines * self.knots
+        soft_bins.count_lines(own, lines, labels, PARTS)
+        counts[:, :edge] += own.flatten(1)
+        if self.planes:
+            on_planes = counts.new_zeros(len(counts), self.planes, self.plane_knots**2)
+            soft_bins.count_planes(on_planes, across, along, labels, PARTS_PER_AXIS)
+            counts[:, edge:] += on_planes.flatten(1)
 
 
 @dataclass(frozen=True)
 class Look:
-    """Where and how filters are tried: at the image's size over `scale`, in cells² cells, squeezed by `squeeze`."""
+    """Where and how filters are tried: at the image's size over `scale`, in cells² cells, squeezed by `squeeze`.
+
+    The last 2·pairs of the filters are counted two by two.
+    """
 
     scale: int = 1
     cells: int = 1
     squeeze: float = SQUEEZE
+    pairs: int = 0
 
     def grid(self, shape: ImageShape) -> tuple[int, int]:
         """Places of a cell, down and sideways; 0 where the image is too small."""
@@ -70,7 +81,8 @@ class Look:
 
     def layout(self, textures: int, knots: int, shape: ImageShape) -> Pooled:
         """How so many filters are counted."""
-        return Pooled(textures * self.cells**2, knots, places=math.prod(self.grid(shape)))
+        lines, planes = textures * self.cells**2, self.pairs * self.cells**2
+        return Pooled(lines, knots, planes, places=math.prod(self.grid(shape)))
 
 
 def places_of(shape: ImageShape) -> int:
@@ -102,7 +114,7 @@ class TextureMap:
         look: Look | None = None,
     ) -> TextureMap:
         """Random filters without mean, of unit length; in colour the same for all channels, or differing."""
-        size, device = max(SIZES), random.device
+        size, device, textures = max(SIZES), random.device, textures + 2 * (look.pairs if look else 0)
         noise = torch.randn(textures, shape[0], size, size, generator=random, device=device)
         for index, small in enumerate(SIZES):
             edge = (size - small) // 2
@@ -142,4 +154,9 @@ class TextureMap:
 
     def _squeezed(self, answers: Tensor) -> Tensor:
         inside = answers / (answers.abs() + self.look.squeeze)
-        return ((inside + 1) * ((self.knots - 1) / 2)).flatten(1)
+        pairs = self.look.pairs
+        lines, across, along = ((inside + 1) / 2).split([inside.shape[-1] - 2 * pairs, pairs, pairs], -1)
+        parts = [lines.flatten(2) * (self.knots - 1)]
+        if pairs:
+            parts += [part.flatten(2) * (PLANE_KNOTS - 1) for part in (across, along)]
+        return torch.cat(parts, 2).flatten(1) if pairs else parts[0].flatten(1)

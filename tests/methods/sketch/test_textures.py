@@ -88,6 +88,25 @@ def test_places(shape: tuple[int, int, int], places: int) -> None:
     assert places_of(shape) == places
 
 
+def test_pairs_are_counted_over_planes_and_cost_what_a_line_costs() -> None:
+    look = Look(pairs=2)
+    made = TextureMap.draw(3, SHAPE, KNOTS, 255, torch.Generator().manual_seed(0), look)
+    own, x = look.layout(3, KNOTS, SHAPE), images(4)
+    assert len(made.filters) == 7
+    positions = made.exactly(x)
+    alone = TextureMap(made.filters[3:4], SHAPE, 8, 255).exactly(x)  # the first filter of the first pair, 8 knots
+    places = positions.view(4, own.places, 7)
+    torch.testing.assert_close(places[..., 3], alone.view(4, own.places))
+    torch.testing.assert_close(made(x.float()).double(), positions, atol=1e-4, rtol=0)
+    counts = torch.zeros(1, own.bins, dtype=torch.int64)
+    own.count(counts, positions, torch.zeros(4, dtype=torch.int64))
+    on_planes = counts[0, 3 * KNOTS :].view(2, 64)
+    assert on_planes.sum(1).tolist() == [4 * own.unit] * 2
+    means = own.means(positions.float().view(1, 4, -1))[0, 3 * KNOTS :].view(2, 64)
+    torch.testing.assert_close(on_planes / (4 * own.unit), means, atol=0.02, rtol=0)
+    assert own.reach(1) == pytest.approx(own.unit * math.sqrt(5))
+
+
 def test_at_half_the_size_and_in_cells_it_is_the_same_filter_on_means_of_pixels() -> None:
     shape, look = (1, 22, 26), Look(scale=2, cells=2, squeeze=0.1)
     made = TextureMap.draw(3, shape, KNOTS, 255, torch.Generator().manual_seed(0), look)
