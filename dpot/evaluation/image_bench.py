@@ -148,9 +148,7 @@ class ImageBench(Downstream):
 
     def uncovered(self) -> list[str]:
         """What no ε covers in the accuracies."""
-        found = [
-            "the number of training records, which the benchmark takes to be public; its δ = 1/(N·ln N) follows it"
-        ]
+        found = ["the number N of training records, which the benchmark takes to be public: its δ is 1/(N·ln N)"]
         if self.validation is not None:
             looks = self.recipe.shortened(self.epochs).epochs * len(self.kinds)
             found.append(
