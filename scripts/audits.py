@@ -27,6 +27,7 @@ AUDITS = {
         *("loss.sketch_width=2", "loss.sketch={rounds:1,lines:8,knots:2,planes:0,steps:1,batch:4}"),
         *("privacy.epsilon=4", "task.steps=1", "task.pairs=6", "task.repetitions=20000"),
     ],
+    "gaussian_floor": ["loss.frequencies=2"],
     "adapt/dp_swd": ["loss.projections=50", "loss.batch=1", "task.steps=1"],
     "adapt/dp_dann": [],
     "adapt/sketch": [],

@@ -61,7 +61,7 @@ class CIFAR10(FileSource):
 
     def decode(self, layout: Layout, paths: Mapping[str, Path], builder: Builder) -> Facts:
         if layout.name != "full":
-            return self._decode_arrays(*paths.values(), builder)
+            return self._decode_arrays(next(iter(paths.values())), builder)
         path = paths[ARCHIVE]
         check_file(path, self.archive_checksum)
         batches = read_tar(path, (*TRAIN, TEST), self.per_batch * RECORD)

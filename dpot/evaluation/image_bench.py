@@ -118,7 +118,7 @@ class ImageBench(Downstream):
             test = prepared(test_x), test_y
             for kind in self.kinds:
                 generator = torch.Generator(x.device).manual_seed(1000 * seed + index)
-                yield self._exam(kind, (images[:learned], labels[:learned]), chosen_by, test, classes, generator)
+                yield self._judged(kind, (images[:learned], labels[:learned]), chosen_by, test, classes, generator)
 
     def gather(self, results: Sequence[Any]) -> Accuracies:
         """By network and way of choosing, then their mean and their best."""
@@ -148,9 +148,7 @@ class ImageBench(Downstream):
 
     def uncovered(self) -> list[str]:
         """What no ε covers in the accuracies."""
-        found = [
-            "the number of training records, which the benchmark takes to be public; its δ = 1/(N·ln N) follows it"
-        ]
+        found = ["the number N of training records, which the benchmark takes to be public: its δ is 1/(N·ln N)"]
         if self.validation is not None:
             looks = self.recipe.shortened(self.epochs).epochs * len(self.kinds)
             found.append(
@@ -160,7 +158,7 @@ class ImageBench(Downstream):
             )
         return found
 
-    def _exam(
+    def _judged(
         self,
         kind: Name,
         learned: tuple[Tensor, Tensor],

@@ -26,6 +26,7 @@ NAMES = {
     "dp_sinkhorn": "DP-Sinkhorn",
     "dp_swd": "DP-SWD",
     "dpdm": "DPDM",
+    "gaussian_floor": "Gaussian floor",
     "sketch": "Sliced sketch",
     "sketch_diffusion": "Diffusion from the sketch",
     "sketch-add-remove": "Sliced sketch, one record more or less",

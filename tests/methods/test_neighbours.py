@@ -37,6 +37,7 @@ SMALL = {
             "privacy.epsilon=50",
         ]
     ],
+    "gaussian_floor": [["loss.frequencies=2"]],
     "adapt/dp_swd": [["loss.projections=8"]],
     "distance/sketch": [["loss.directions=2", "loss.label_scale=3"]],
 }
