@@ -48,7 +48,7 @@ from dpot.methods.sketch.fit import (
 )
 from dpot.methods.sketch.release import MEAN_SHARE, Sketcher, Stream, class_counts, read_moments, release_number
 from dpot.methods.sketch.rules import Plan
-from dpot.methods.sketch.textures import SQUEEZE, Look, TextureMap
+from dpot.methods.sketch.textures import SQUEEZE, STRIDE, Look, TextureMap
 from dpot.models.generator import synthesize
 from dpot.privacy import calibration
 from dpot.privacy.events import Adjacency, Gaussian
@@ -68,7 +68,7 @@ class Sketch(Method):
 
     What is given here replaces a rule, for ablations: lines, knots, planes, shares, steps, batch, rounds, textures
     (textures.py), which directions (directions.py), hard bins in the place of soft ones; cumulated
-    weighs cumulated bins against plain ones.
+    weighs cumulated bins against plain ones. photographs: their settings (rules.py), null: in colour and on a GPU.
     """
 
     tasks = ("generate", "synthesize")
@@ -107,6 +107,7 @@ class Sketch(Method):
         second_learning_rate: Positive = 1e-3,
         ema: Fraction = 0.999,
         neighbours: Literal["replace-one", "add-remove"] = "replace-one",
+        photographs: bool | None = None,
     ) -> None:
         self.neighbours = Adjacency(neighbours)
         self.rounds, self.lines, self.knots, self.planes = rounds, lines, knots, planes
@@ -116,12 +117,16 @@ class Sketch(Method):
         self.texture_scales, self.texture_pairs, self.squeeze = texture_scales, texture_pairs, squeeze
         self.directions, self.hard, self.step_factor, self.cumulated = directions, hard, step_factor, cumulated
         self.learning_rate, self.second_learning_rate, self.ema = learning_rate, second_learning_rate, ema
+        self.photographs = photographs
         self.release: Release | None = None
 
     def fit(self, problem: Problem) -> Outcome:
         """Release, fit, release again where the classifiers look, fit again."""
         multiplier = calibration.find_sigma(Gaussian, 1, problem.budget) * ROUNDING
         self._count_records(problem, multiplier)
+        if self._sees_photographs(problem):
+            signal = rules.signal_of(self.records, problem.classes, 1 / multiplier, self._moved)
+            self._set(rules.PHOTOGRAPHS | {"textures": rules.textures(signal)})
         plan = self.plan(problem, 1 / multiplier)
         deviation = plan.count_deviation(1 / multiplier)
         _refuse_few(problem, self.records, deviation)
@@ -153,13 +158,15 @@ class Sketch(Method):
         )
         problem.ledger.note_uncovered(
             "the rules that set the sketch's parameters were found on MNIST's training images (where lines look: on "
-            "Fashion-MNIST's too; their colours: on images of CIFAR-10), outside this budget"
+            "Fashion-MNIST's too; all that is for colours: on images of CIFAR-10), outside this budget"
         )
         return outcome
 
     def refit(self, problem: Problem, release: Release) -> Outcome:
         """Fit problem.generator, a fresh one, to all rounds of a release: no records, nothing to charge."""
         colour = release.shape[0] > 1 and not is_table(release.shape)
+        if any(one.kind == "textures" for one in release.rounds) and self._sees_photographs(problem):
+            self._set({name: rules.PHOTOGRAPHS[name] for name in ("cumulated", "texture_weight")})
         plan = release.plan.adapted(release.classes, problem.device.type == "cuda", colour)
         plan = replace(plan, steps=problem.steps(self.steps or plan.steps))
         targets = [self._target(one, release.counts) for one in release.rounds]
@@ -169,9 +176,8 @@ class Sketch(Method):
         """The plan by rule, with whatever was given replaced."""
         table = is_table(problem.generator.shape)
         cuda = problem.device.type == "cuda"
-        moved = 2 if self.neighbours is Adjacency.REPLACE_ONE else 1
         colour = problem.generator.shape[0] > 1 and not table
-        made = rules.plan(self.records, problem.classes, mu, not table, self.rounds, cuda, moved, colour)
+        made = rules.plan(self.records, problem.classes, mu, not table, self.rounds, cuda, self._moved, colour)
         layout = replace(
             made.layout,
             lines=self.lines or made.layout.lines,
@@ -191,6 +197,21 @@ class Sketch(Method):
             raise UsageError(f"loss.second_share={second:g}: nothing is left for the first round; it must be smaller")
         per_class = max(2, self.batch // problem.classes // 2 * 2) if self.batch else made.per_class
         return replace(made, steps=steps, second_steps=second_steps, per_class=per_class)
+
+    @property
+    def _moved(self) -> int:
+        return 2 if self.neighbours is Adjacency.REPLACE_ONE else 1
+
+    def _sees_photographs(self, problem: Problem) -> bool:
+        """Whether their settings are taken: on a GPU for images in colour, unless textures or directions are given."""
+        if self.photographs is not None:
+            return self.photographs
+        shape, given = problem.generator.shape, self.textures > 0 or self.directions != "mixed"
+        return problem.device.type == "cuda" and shape[0] > 1 and not is_table(shape) and not given
+
+    def _set(self, values: dict[str, Any]) -> None:
+        for name, value in values.items():
+            setattr(self, name, value)
 
     def _count_records(self, problem: Problem, multiplier: float) -> None:
         """Their number: public where one is replaced, else released with noise before all the rest."""
@@ -240,7 +261,7 @@ class Sketch(Method):
     def _looks(self, shape: tuple[int, int, int]) -> list[Look]:
         """Textures at the image's size, at half of it, … as far as the image is large enough."""
         scales = [2**i for i in range(self.texture_scales if self.textures else 0)]
-        looks = [Look(scale, self.texture_cells, self.squeeze, self.texture_pairs) for scale in scales]
+        looks = [Look(scale, self.texture_cells, self.squeeze, self.texture_pairs, STRIDE) for scale in scales]
         return [look for look in looks if all(look.grid(shape))]
 
     def _texture_rounds(self, problem: Problem, sketcher: Sketcher, plan: Plan) -> list[Round]:

@@ -25,6 +25,10 @@ STEPS, MOST_STEPS, LEAST_STEPS = (44, 38), (5000, 3000), 500  # of the two fits:
 STEPS_ON_CPU = (4000, 2000)  # many small steps: minutes for 28×28
 COLOUR_STEPS_ON_CPU = (2000, 1000)  # of a larger generator; at most, for the time has a limit too (fit.py)
 NORM_SHARE = 0.01
+# Photographs, by trials on CIFAR-10's training images: directions, weights and shares that suit textures
+PHOTOGRAPHS = {"directions": "gabor", "cumulated": 0.0, "texture_scales": 3, "squeeze": 0.05}
+PHOTOGRAPHS |= {"texture_share": 0.15, "texture_weight": 1.0}
+MOST_TEXTURES, LEAST_TEXTURES = 256, 16
 COUNT_SHARE = 0.002  # the number of records, to 7 of a thousand at ε = 10 and 83 of them at ε = 1, by one deviation
 
 
@@ -95,7 +99,7 @@ def plan(
 
     moved=1, neighbours differ in one record more or less: √2 times the signal, and a share for the number of records.
     """
-    signal = mu * math.sqrt(2 / moved) * records / classes
+    signal = signal_of(records, classes, mu, moved)
     count_share = COUNT_SHARE if moved == 1 else 0.0
     lines = round(min(MOST_LINES, max(LEAST_LINES, 0.6 * signal)))
     second_share = 0.4 if rounds > 1 and classes > 1 else 0.0
@@ -126,6 +130,16 @@ def plan(
         count_share=count_share,
         moved=moved,
     )
+
+
+def signal_of(records: int, classes: int, mu: float, moved: int) -> float:
+    """Records per class, in noise deviations of a count."""
+    return mu * math.sqrt(2 / moved) * records / classes
+
+
+def textures(signal: float) -> int:
+    """How many filters look at photographs, at every scale."""
+    return max(LEAST_TEXTURES, min(MOST_TEXTURES, round(signal / 16)))
 
 
 def _fit_sizes(classes: int, signal: float, cuda: bool, colour: bool = False) -> tuple[int, int, int]:

@@ -22,7 +22,7 @@ from dpot.transport import soft_bins
 from dpot.transport.directions import ImageShape, unit_rows
 
 SIZES = (3, 5)  # pixels, sideways and down; as many filters of each
-STRIDE = 2
+STRIDE = 3  # pixels between places; not even, so that patterns of two or four pixels are seen in every phase
 PLANE_KNOTS = Layout.plane_knots
 SQUEEZE = 0.15  # a: an answer of this size lies half way between nothing and everything
 PARTS = 16  # whole-number weight of one place
@@ -73,11 +73,15 @@ class Look:
     cells: int = 1
     squeeze: float = SQUEEZE
     pairs: int = 0
+    stride: int = 2  # of files that name none
 
     def grid(self, shape: ImageShape) -> tuple[int, int]:
         """Places of a cell, down and sideways; 0 where the image is too small."""
-        down, sideways = (max(0, (side // self.scale - max(SIZES)) // STRIDE + 1) // self.cells for side in shape[1:])
+        down, sideways = (self._places(side) for side in shape[1:])
         return down, sideways
+
+    def _places(self, side: int) -> int:
+        return max(0, (side // self.scale - max(SIZES)) // self.stride + 1) // self.cells
 
     def layout(self, textures: int, knots: int, shape: ImageShape) -> Pooled:
         """How so many filters are counted."""
@@ -147,7 +151,8 @@ class TextureMap:
             height, width = (side // scale * scale for side in self.shape[1:])
             parts = images[:, :, :height, :width].unflatten(3, (-1, scale)).unflatten(2, (-1, scale))
             images = parts.sum((3, 5))
-        windows = images.unfold(2, size, STRIDE).unfold(3, size, STRIDE)[:, :, : cells * down, : cells * sideways]
+        stride = self.look.stride
+        windows = images.unfold(2, size, stride).unfold(3, size, stride)[:, :, : cells * down, : cells * sideways]
         in_cells = windows.unflatten(3, (cells, sideways)).unflatten(2, (cells, down))
         ordered = in_cells.permute(0, 3, 5, 2, 4, 1, 6, 7)
         return ordered.reshape(len(records), down * sideways, cells**2, self.shape[0] * size * size)

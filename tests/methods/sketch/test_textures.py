@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -11,8 +12,14 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy import signal
 
+from dpot.methods.generate.base import Problem
 from dpot.methods.sketch.file import load_map
+from dpot.methods.sketch.method import Sketch
 from dpot.methods.sketch.textures import PARTS, SQUEEZE, Look, Pooled, TextureMap, places_of
+from dpot.models.sketch_dcgan import SketchDCGAN
+from dpot.privacy.budget import Budget
+from dpot.privacy.ledger import Ledger
+from dpot.privacy.noise import NoiseSource
 
 SHAPE = (2, 9, 11)
 KNOTS = 7
@@ -127,3 +134,40 @@ def test_at_half_the_size_and_in_cells_it_is_the_same_filter_on_means_of_pixels(
     own.count(counts, made.exactly(x), torch.zeros(2, dtype=torch.int64))
     assert int(counts.sum()) == 2 * 12 * own.unit
     assert own.reach(1) == pytest.approx(PARTS * 4 * math.sqrt(12))
+
+
+def test_an_odd_stride_sees_every_phase_of_a_pattern_that_doublings_make() -> None:
+    """The places of a stride of two lie on one phase of a grid of four pixels by two; those of three on all of them."""
+    for stride, phases in ((2, 2), (3, 4)):
+        down, _ = Look(stride=stride).grid((3, 32, 32))
+        assert len({stride * i % 4 for i in range(down)}) == phases
+
+
+def test_photographs_have_settings_of_their_own() -> None:
+    """Textures at three scales for 15% of the budget; what is spent stays within it."""
+    torch.manual_seed(0)
+    x, y = torch.rand(3000, 3, 18, 18), torch.arange(3000) % 2
+    budget = Budget(10.0, 1e-4)
+    problem = Problem(
+        images=x,
+        labels=y,
+        classes=2,
+        generator=SketchDCGAN(2, (3, 18, 18), width=2, blocks=0),
+        budget=budget,
+        ledger=Ledger.of(budget),
+        noise=NoiseSource(3),
+        random=torch.Generator().manual_seed(0),
+        max_steps=2,
+    )
+    method = Sketch(rounds=1, lines=20, photographs=True)
+    method.fit(problem)
+    assert method.release is not None
+    kinds = [one.kind for one in method.release.rounds]
+    assert kinds == ["linear", "textures", "textures"]  # at a quarter of its size the image is too small
+    assert method.release.plan.texture_share == 0.15
+    assert problem.ledger.epsilon() <= 10
+    assert problem.ledger.epsilon() > 9.9
+    other = Sketch(rounds=1, lines=20)
+    other.fit(replace(problem, ledger=Ledger.of(budget)))
+    assert other.release is not None
+    assert [one.kind for one in other.release.rounds] == ["linear"]  # on a CPU they are not chosen by rule
