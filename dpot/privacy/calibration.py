@@ -19,7 +19,7 @@ from dpot.privacy.budget import Budget
 from dpot.privacy.conversion import Conversion, Floats, conversion_cost, epsilon_from_rdp
 from dpot.privacy.errors import POSITIVE, PROBABILITY, CalibrationFailed, number, whole
 from dpot.privacy.events import DiscreteGaussian, Event, Gaussian, Laplace, SelfComposed
-from dpot.privacy.groups import of_group
+from dpot.privacy.groups import for_group, of_group
 from dpot.privacy.pld import composed_pld, default_discretisation
 from dpot.privacy.rdp import FEW_ORDERS, ORDERS, Pricing, rdp, rdp_on_grid
 from dpot.privacy.sensitivity import Bound
@@ -37,7 +37,7 @@ _MOST_STEPS = 1e12
 def find_epsilon(event: Event, steps: int, budget: Budget) -> float:
     """ε at the budget's δ after `steps` releases."""
     delta = number("delta", budget.delta, PROBABILITY)
-    return own_epsilon({event: whole("steps", steps)}, delta, *_terms(budget))
+    return own_epsilon({of_group(event, budget.most): whole("steps", steps)}, delta, *_terms(budget))
 
 
 def find_delta(event: Event, steps: int, budget: Budget) -> float:
@@ -45,14 +45,15 @@ def find_delta(event: Event, steps: int, budget: Budget) -> float:
 
     With a bound that holds with high probability the price itself depends on δ, and δ is searched for.
     """
-    epsilon, spending = number("epsilon", budget.epsilon, POSITIVE), {event: whole("steps", steps)}
+    epsilon = number("epsilon", budget.epsilon, POSITIVE)
+    spending = {of_group(event, budget.most): whole("steps", steps)}
     if Pricing.of(budget.bound, 0.5).failure is None:
         return own_delta(spending, epsilon, *_terms(budget))
 
     def gap(log_delta: float) -> float:
         return own_epsilon(spending, math.exp(log_delta), *_terms(budget)) - epsilon
 
-    return math.exp(_private_root(gap, math.log(1e-30), math.log(0.99), "delta"))
+    return math.exp(private_root(gap, math.log(1e-30), math.log(0.99), "delta"))
 
 
 def find_sigma(release: Release, steps: int, budget: Budget, pricing: Pricing | None = None) -> float:
@@ -88,7 +89,7 @@ def find_sigma(release: Release, steps: int, budget: Budget, pricing: Pricing | 
         low, high = math.log(sigma) - 0.2, math.log(sigma)
         while gap(low) <= 0:
             low, high = low - 0.4, low
-        return math.exp(_private_root(gap, low, high, "sigma", 1e-5))
+        return math.exp(private_root(gap, low, high, "sigma", 1e-5))
     return sigma
 
 
@@ -99,7 +100,7 @@ def least_sigma(spent: Callable[[float], float], epsilon: float) -> float:
     def gap(log_sigma: float) -> float:
         return math.log(max(spent(math.exp(log_sigma)), 1e-300) / epsilon)
 
-    return math.exp(_private_root(gap, *_bracket(gap), "sigma"))
+    return math.exp(private_root(gap, *_bracket(gap), "sigma"))
 
 
 def _terms(budget: Budget) -> tuple[Bound, Conversion]:
@@ -128,7 +129,8 @@ def find_steps(
     left: what of δ is left after so many, where each of them takes some off it.
     """
     epsilon, delta = number("epsilon", budget.epsilon, POSITIVE), number("delta", budget.delta, PROBABILITY)
-    pricing, before = budget.pricing, dict(spending or {})
+    pricing, before = budget.pricing, for_group(spending or {}, budget.most)
+    event = of_group(event, budget.most)
 
     def kept(steps: int) -> bool:
         after = {**before, event: before.get(event, 0) + steps}
@@ -217,7 +219,7 @@ def _bracket(gap: Callable[[float], float]) -> tuple[float, float]:
     raise CalibrationFailed(f"even a sigma of {_SMALLEST:g} keeps this budget: it is too large to ask for noise")
 
 
-def _private_root(
+def private_root(
     gap: Callable[[float], float], low: float, high: float, what: str, tolerance: float = _TOLERANCE
 ) -> float:
     """The root of a decreasing function between low and high, moved up until the function is not positive."""

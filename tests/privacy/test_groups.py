@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -15,7 +16,7 @@ from dpot.errors import DataError, UsageError
 from dpot.launch import run
 from dpot.methods.verify import verified
 from dpot.privacy.budget import Budget
-from dpot.privacy.calibration import find_sigma
+from dpot.privacy.calibration import find_epsilon, find_sigma, find_steps
 from dpot.privacy.errors import BudgetExceeded, InvalidParameter
 from dpot.privacy.events import Adjacency, CountGaussian, Gaussian, PoissonSampled
 from dpot.privacy.gaussian import gaussian_epsilon, gaussian_noise_multiplier
@@ -24,15 +25,18 @@ from dpot.privacy.ledger import Ledger
 from dpot.privacy.statement import Statement
 
 
-def test_a_group_costs_what_a_single_record_costs_with_so_much_less_noise() -> None:
+@pytest.mark.parametrize("conversion", ["tight", "pld"])
+def test_a_group_costs_what_a_single_record_costs_with_so_much_less_noise(conversion: Any) -> None:
     """Against the exact trade-off of two Gaussians that are m sensitivities apart."""
-    budget = Budget(1.0, 1e-5, unit="who", most=4)
+    budget = Budget(1.0, 1e-5, unit="who", most=4, conversion=conversion)
     sigma = find_sigma(Gaussian, 1, budget)
     assert sigma == pytest.approx(4 * gaussian_noise_multiplier(1.0, 1e-5), rel=1e-7)
     ledger = Ledger.of(budget)
     ledger.charge(CountGaussian(sigma * math.sqrt(2) * (1 + 1e-9)), source="one", sampler="full")
     ledger.charge(CountGaussian(sigma * math.sqrt(2) * (1 + 1e-9)), source="two", sampler="full")
     assert ledger.epsilon() == pytest.approx(gaussian_epsilon(sigma / 4, 1e-5), rel=1e-6)
+    assert find_epsilon(Gaussian(sigma), 1, budget) == pytest.approx(1.0, rel=1e-6)
+    assert find_steps(Gaussian(2 * sigma * (1 + 1e-9)), budget) == 4
     with pytest.raises(BudgetExceeded):
         ledger.charge(CountGaussian(1000.0), source="three", sampler="full")
 
