@@ -42,9 +42,9 @@ def comparisons(
 def _columns(release: TableRelease, coding: TableCoding, records: Tensor, scale: float) -> list[Comparison]:
     found: list[Comparison] = []
     at, own = 0, release.marginals
-    told: Number | Category
+    columns: list[Number | Category] = [*coding.numbers, *coding.categories]
     flat = records.flatten(1).cpu()
-    for column, told in zip(release.columns, [*coding.numbers, *coding.categories], strict=True):
+    for column, told in zip(release.columns, columns, strict=True):
         noisy = own.cells[at : at + column.values].double().cpu()
         drawn = torch.bincount(column.cells_of(flat), minlength=column.values).double() * scale
         at += column.values

@@ -220,7 +220,7 @@ def test_a_known_data_set_with_two_rounds(tmp_path: Path, monkeypatch: pytest.Mo
 @pytest.mark.parametrize(
     ("overrides", "words"),
     [
-        (["loss=dp_merf"], "choose loss= from sketch$"),
+        (["loss=dp_merf"], "choose loss= from sketch, sketch_add_remove$"),
         (["privacy=none"], "needs a budget"),
         (["task.format=csv"], "images as png or npz"),
         (["dataset=gaussians"], "needs images or a table"),
