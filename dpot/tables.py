@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dpot.data.coding import Coding, Number, TableCoding
 from dpot.methods.generate.base import Problem
+from dpot.methods.sketch.counters import records_of
 from dpot.methods.sketch.marginals import LEAST_SIGNAL, MarginalSketch, signal
 from dpot.methods.sketch.table_file import TableRelease
 from dpot.models.product_mixture import Column
@@ -53,7 +54,7 @@ def released_by(method: MarginalSketch, problem: Problem) -> TableRelease:
     return TableRelease(
         shape=problem.generator.shape,
         classes=problem.classes,
-        records=len(problem.images),
+        records=records_of(problem),
         counts=method.sizes,
         deviation=method.released.cell_deviation,
         columns=method.columns,

@@ -16,7 +16,6 @@ exactly to the one that the budget allows. Neighbouring data sets differ in one 
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 from typing import Annotated, Any
@@ -27,6 +26,7 @@ from torch import Tensor
 from dpot.errors import UsageError
 from dpot.methods.generate.base import Method, Problem
 from dpot.methods.sketch import rules
+from dpot.methods.sketch.counters import records_of, total_of
 from dpot.methods.sketch.directions import KINDS, draw_directions, is_table
 from dpot.methods.sketch.features import Layout, LearnedMap, LinearMap
 from dpot.methods.sketch.file import CERTAIN, Release, Round, load_map
@@ -39,7 +39,7 @@ from dpot.methods.sketch.fit import (
     learn_map,
     styles_for,
 )
-from dpot.methods.sketch.release import MEAN_SHARE, Sketcher, Stream, class_counts, read_moments
+from dpot.methods.sketch.release import MEAN_SHARE, Sketcher, class_counts, read_moments
 from dpot.methods.sketch.rules import Plan
 from dpot.methods.sketch.textures import Pooled, TextureMap, places_of
 from dpot.models.generator import synthesize
@@ -51,7 +51,6 @@ from dpot.training.engine import Outcome
 from dpot.training.schedules import Cosine
 
 ROUNDING = 1 + 1e-9  # shares are split in double precision: a hair more noise keeps their sum within the budget
-CHUNK = 4096
 TEXTURE_KNOTS, TEXTURE_SHARE, TEXTURE_WEIGHT = 12, 0.05, 0.1  # weighed by their share against the first round's
 SYNTHETIC, SYNTHETIC_ON_CPU = 60_000, 10_000  # records that the second round's networks learn from
 
@@ -103,14 +102,14 @@ class Sketch(Method):
         multiplier = calibration.find_sigma(Gaussian, 1, problem.budget) * ROUNDING
         plan = self.plan(problem, 1 / multiplier)
         _refuse_few(problem, plan.count_deviation(1 / multiplier))
-        sketcher = Sketcher(_stream(problem), problem.generator.shape, problem.classes, plan, multiplier, problem)
+        sketcher = Sketcher(total_of(problem), problem.generator.shape, problem.classes, plan, multiplier, problem)
         sketcher.check(self._layouts(problem, plan))
         if self.directions not in KINDS:
             problem.ledger.note_uncovered(
                 f"the directions in {Path(self.directions).name}: they must not have been made from these records"
             )
         first = self._first_round(problem, sketcher, plan)
-        counts = class_counts(first.noisy, first.layout, len(problem.images))
+        counts = class_counts(first.noisy, first.layout, records_of(problem))
         rounds = [first, *self._texture_round(problem, sketcher, plan)]
         targets = [_target(one, counts, self.cumulated) for one in rounds]
         weights = class_weights(counts)
@@ -123,7 +122,7 @@ class Sketch(Method):
         self.release = Release(
             shape=problem.generator.shape,
             classes=problem.classes,
-            records=len(problem.images),
+            records=records_of(problem),
             counts=counts,
             rounds=rounds,
             plan=plan,
@@ -146,7 +145,7 @@ class Sketch(Method):
         """The plan by rule, with whatever was given replaced."""
         table = is_table(problem.generator.shape)
         cuda = problem.device.type == "cuda"
-        made = rules.plan(len(problem.images), problem.classes, mu, not table, self.rounds, cuda)
+        made = rules.plan(records_of(problem), problem.classes, mu, not table, self.rounds, cuda)
         layout = replace(
             made.layout,
             lines=self.lines or made.layout.lines,
@@ -259,7 +258,7 @@ class Sketch(Method):
 
 def _refuse_few(problem: Problem, deviation: float) -> None:
     """Too few records for the noise: known from public numbers, before anything is spent."""
-    records, classes = len(problem.images), problem.classes
+    records, classes = records_of(problem), problem.classes
     if records < CERTAIN * deviation * classes:
         raise UsageError(
             f"{records} records in {classes} class{'es' if classes > 1 else ''} at epsilon={problem.budget.epsilon:g}: "
@@ -277,14 +276,6 @@ def _target(one: Round, counts: Tensor, cumulated: float = CUMULATED) -> Target:
         cumulated if one.kind == "linear" else 0.0,
         TEXTURE_WEIGHT if one.kind == "textures" else 1.0,
     )
-
-
-def _stream(problem: Problem) -> Stream:
-    def parts() -> Iterator[tuple[Tensor, Tensor]]:
-        records = problem.images.flatten(1)
-        yield from zip(records.split(CHUNK), problem.labels.split(CHUNK), strict=True)
-
-    return parts
 
 
 def _joined(first: Outcome, second: Outcome) -> Outcome:

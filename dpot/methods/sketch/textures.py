@@ -97,6 +97,9 @@ class TextureMap:
     def tensors(self) -> dict[str, Tensor]:
         return {"filters": self.filters}
 
+    def to(self, device: torch.device) -> TextureMap:
+        return TextureMap(self.filters.to(device), self.shape, self.knots, self.grid)
+
     def _windows(self, records: Tensor) -> Tensor:
         """(n, places, channels·size·size): what each place shows of each record."""
         size = max(SIZES)
