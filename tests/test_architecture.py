@@ -22,7 +22,18 @@ ALLOWED = {
     "methods": {"transport", "privacy", "models", "training"},
     "reporting": {"privacy"},  # it renders the statements of records
     "papers": {"methods", "transport", "privacy", "models", "training", "data", "evaluation", "reporting"},
-    "tasks": {"engines", "papers", "methods", "transport", "privacy", "models", "training", "data", "evaluation", "reporting"},
+    "tasks": {
+        "engines",
+        "papers",
+        "methods",
+        "transport",
+        "privacy",
+        "models",
+        "training",
+        "data",
+        "evaluation",
+        "reporting",
+    },
 }
 
 
