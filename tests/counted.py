@@ -71,6 +71,13 @@ def assert_same(found, expected):
         assert torch.equal(one, other)
 
 
+def assert_images(there, images, labels):
+    """The learned features of images, counted elsewhere, are those of the arrays."""
+    counter = image_counters()[3]
+    records = torch.from_numpy(images).flatten(1).float() / 255
+    assert torch.equal(there.total(counter), counter([(records, torch.from_numpy(labels))]))
+
+
 def damage(path, at_share=0.4):
     """Overwrite some bytes in the middle of a file."""
     content = bytearray(path.read_bytes())
