@@ -1,5 +1,9 @@
 """Ray, for real: one cluster of this machine, which all of this test uses."""
 
+import importlib.util
+import json
+import sys
+
 import counted
 import pyarrow as pa
 import pytest
@@ -11,7 +15,7 @@ from dpot.data.partitions import table_partitions
 from dpot.engines.local import Local
 from dpot.engines.ray import RayEngine
 from dpot.errors import DataError, UsageError
-from dpot.launch import run
+from dpot.launch import main, run
 from dpot.spread import Spread
 from dpot.synthesis import Synthesizer
 
@@ -27,7 +31,7 @@ def cluster(workers_find_the_tests):
     ray.shutdown()
 
 
-def test_ray(cluster, same_noise, tmp_path):
+def test_ray(cluster, same_noise, tmp_path, monkeypatch):
     """Sums, releases, workers that die, files that are damaged: one test, because Ray takes long to begin."""
     frame = spreading.people()
     folder = spreading.write_people(tmp_path / "t", frame, 3, 100)
@@ -35,6 +39,8 @@ def test_ray(cluster, same_noise, tmp_path):
     sums_are_equal_and_a_killed_worker_adds_once(cluster, parts, rows, tmp_path)
     data_sets_release_what_records_in_memory_do(frame, folder)
     the_task_runs(folder, tmp_path)
+    if importlib.util.find_spec("hydra_plugins.hydra_ray_launcher"):
+        the_launcher_of_sweeps_runs(tmp_path / "sweeps", monkeypatch)
     what_is_wrong_is_one_line(cluster, folder, tmp_path)
 
 
@@ -61,6 +67,17 @@ def the_task_runs(folder, tmp_path):
     (tmp_path / "schema.yaml").write_text(str(spreading.SCHEMA))
     files = [f"dataset.path={folder}", f"dataset.schema={tmp_path}/schema.yaml", f"output_root={tmp_path}/outputs"]
     assert run(compose_config([*command, *files])).data["provenance"]["data"]["records"] == 2000
+
+
+def the_launcher_of_sweeps_runs(folder, monkeypatch):
+    sizes = [f"task.{name}" for name in ("d=784", "k=1000", "records=60000", "batch=100", "steps=600")]
+    command = ["-m", "task=calibrate", "privacy.epsilon=1,2", *sizes, "hydra/launcher=ray", f"output_root={folder}"]
+    monkeypatch.setattr(sys, "argv", ["dpot", *command])
+    with pytest.raises(SystemExit) as ended:
+        main()
+    assert not ended.value.code
+    answers = [json.loads(path.read_text())["answer"] for path in sorted(folder.rglob("job.json"))]
+    assert [answer["epsilon"] for answer in answers] == [1, 2]
 
 
 def what_is_wrong_is_one_line(cluster, folder, tmp_path):
