@@ -14,7 +14,7 @@ from PIL import Image
 
 from dpot.data.coding import ImageCoding
 from dpot.data.decoding import ImageDecoder, TableDecoder
-from dpot.data.partitions import checksum, image_partitions, table_partitions
+from dpot.data.partitions import _place, checksum, image_partitions, table_partitions
 from dpot.data.schema import Schema
 from dpot.data.table import Table, read_table
 from dpot.errors import DataError
@@ -114,6 +114,21 @@ def test_images_are_the_same_encoded_and_as_arrays():
         decode(encoded.set_column(1, "label", pa.array(["cow"] * 5)))
     with pytest.raises(DataError, match="do not have 8×8 pixels"):
         decode(pa.table({"image": images[:, :7].astype(int).tolist(), "label": labels}))
+
+
+@pytest.mark.parametrize(
+    ("path", "inside", "place"),
+    [
+        ("s3://bucket/people/", "bucket/people/a.csv", "s3://bucket/people/a.csv"),
+        ("s3://bucket/people?region=eu", "bucket/people/a.csv", "s3://bucket/people/a.csv?region=eu"),
+        ("gs://bucket/x", "bucket/x/a.csv", "gs://bucket/x/a.csv"),
+        ("hdfs://node:8020/people", "/people/a.csv", "hdfs://node:8020/people/a.csv"),
+        ("file:///data", "/data/a.csv", "file:///data/a.csv"),
+        ("/data", "/data/a.csv", "/data/a.csv"),
+    ],
+)
+def test_a_file_has_a_name_that_another_machine_can_open(path, inside, place):
+    assert _place(path, inside) == place
 
 
 def test_files_are_listed_without_hidden_ones_and_both_kinds_are_refused(tmp_path):
