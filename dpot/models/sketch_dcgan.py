@@ -99,7 +99,8 @@ class SketchDCGAN(Generator):
             smooth = not (subpixel or resized)
         subpixel = subpixel and doublings > 0
         self.size = {"width": width, "blocks": blocks, "subpixel": subpixel, "smooth": smooth}
-        self.size |= {"resized": resized, "grain": grain} | ({"least_width": least_width} if least_width else {})
+        rarely = {"resized": resized, "grain": grain, "least_width": least_width}
+        self.size |= {name: value for name, value in rarely.items() if value}
         layers: list[nn.Module] = [Residual(widths[0]) for _ in range(blocks)]
         for before, after in itertools.pairwise(widths[:-1] if subpixel else widths):
             layers += [nn.BatchNorm2d(before), nn.ReLU()]
