@@ -150,7 +150,7 @@ class Synthesizer(BaseEstimator):
         if len(records) < 2:
             raise PrivacyError(f"there is nothing to learn from {len(records)} records")
         by_rule = generator is None and (sketch is None or vars(sketch) == vars(Sketch()))
-        tabular = suited(coding, len(records), max(1, len(classes)), budget) if by_rule else None
+        tabular = suited(coding, len(records), max(1, len(classes)), budget, self.rounds) if by_rule else None
         place = torch.device("cpu") if tabular else _device(self.device)  # marginals gain nothing on a GPU
         task = self._problem(records, labels, max(1, len(classes)), budget, generator, place, **problem)
         for note in notes:

@@ -32,7 +32,7 @@ def columns_of(coding: TableCoding) -> list[Column]:
     return found
 
 
-def suited(coding: Coding, records: int, classes: int, budget: Budget) -> MarginalSketch | None:
+def suited(coding: Coding, records: int, classes: int, budget: Budget, rounds: int = 2) -> MarginalSketch | None:
     """The marginal sketch, where the records are enough for it; only public numbers decide.
 
     It needs 12 noise deviations per class in a block of two columns, for 4 bins a column or more. With fewer, as in a
@@ -44,7 +44,7 @@ def suited(coding: Coding, records: int, classes: int, budget: Budget) -> Margin
     mu = 1 / calibration.find_sigma(Gaussian, 1, budget)
     if signal(records, classes, len(columns), mu) < LEAST_SIGNAL:
         return None
-    return MarginalSketch(columns)
+    return MarginalSketch(columns, rounds=rounds)
 
 
 def released_by(method: MarginalSketch, problem: Problem) -> TableRelease:

@@ -135,9 +135,9 @@ class ProductMixture(Generator):
         parts = zip(code[mixed].split(CHUNK), labels[mixed].split(CHUNK), strict=True)
         return torch.cat([self(own, label) for own, label in parts]), labels[mixed]
 
-    def probabilities(self) -> Tensor:
-        """(classes, components, all bins): each column's bins sum to 1."""
-        return torch.cat([part.softmax(2) for part in self.logits.split(self.bins, 2)], 2)
+    def log_probabilities(self) -> Tensor:
+        """(classes, components, all bins): the exponentials of each column's bins sum to 1."""
+        return torch.cat([part.log_softmax(2) for part in self.logits.split(self.bins, 2)], 2)
 
     def forward(self, code: Tensor, labels: Tensor) -> Tensor:
         """(N, code_size) uniform numbers, (N,) → (N, columns, 1, 1)."""
