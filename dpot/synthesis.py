@@ -29,7 +29,8 @@ from sklearn.base import BaseEstimator
 from torch import Tensor
 
 from dpot.data.coding import Categories, Coding, ImageCoding, Number, Ranges, TableCoding, load_coding, taken_from
-from dpot.data.dtypes import Facts, as_frame, given_back, typed
+from dpot.data.dtypes import Facts, as_frame, given_back, numbered_labels, typed
+from dpot.data.files import printable
 from dpot.data.schema import Schema
 from dpot.errors import DataError, PrivacyError, UsageError
 from dpot.methods.generate.base import Problem
@@ -46,7 +47,7 @@ from dpot.privacy.budget import Budget
 from dpot.privacy.ledger import Ledger
 from dpot.privacy.noise import NoiseSource
 from dpot.privacy.statement import Statement
-from dpot.tables import refit, released_by, suited
+from dpot.tables import refit, released_by, remarks, suited
 from dpot.training.progress import Progress
 
 log = logging.getLogger("dpot")
@@ -105,7 +106,7 @@ class Synthesizer(BaseEstimator):
         names: list[Any] = []
         numbers = torch.zeros(len(values), dtype=torch.int64)
         if y is not None:
-            numbers, names = _class_numbers(y, len(values), self.classes)
+            numbers, names = numbered_labels(y, len(values), self.classes)
             if self.classes is None:
                 conditions.append("which classes there are: they were taken from the labels")
         return self.fit_records(coding.encode(values), numbers, names, coding, conditions=conditions)
@@ -304,7 +305,7 @@ class Synthesizer(BaseEstimator):
         self._random = torch.Generator(next(model.parameters()).device).manual_seed(self.seed)
         self.statement_ = Statement.from_dict(release.statement)
         self.coding_, self.classes_ = _coding_of(release)
-        self.remarks_ = _remarks(release, self.classes_)
+        self.remarks_ = remarks(release, self.classes_)
         for remark in self.remarks_:
             log.warning("%s", remark)
         return self
@@ -335,32 +336,11 @@ def _recognised(X: Any, ranges: Ranges, categories: Categories) -> tuple[Any, Co
             raise DataError(f"X is empty, of shape {X.shape}")
         return X, ImageCoding.of(X, ranges), []
     frame, array = as_frame(X)
-    coding = replace(TableCoding.of(frame, ranges, categories), array=array)
-    return frame, coding, list(taken_from(frame, categories))
-
-
-def _class_numbers(y: Any, count: int, classes: Sequence[Any] | None) -> tuple[Tensor, list[Any]]:
-    """(class number per record, classes in sorted order or as given)."""
-    values = np.asarray(y.detach().cpu().numpy() if isinstance(y, Tensor) else y)
-    if values.shape != (count,):
-        raise DataError(f"{count} records need {count} labels, got {values.shape}")
-    if values.dtype.kind == "O":
-        if not all(isinstance(v, str) for v in values):
-            raise DataError("labels must be words or whole numbers, without gaps")
-        values = values.astype(str)
-    if values.dtype.kind == "f" and (values % 1 == 0).all():
-        values = values.astype(np.int64)
-    if values.dtype.kind not in "iubU":
-        raise DataError(f"labels of type {values.dtype}: give words or whole numbers")
-    known = np.unique(values) if classes is None else np.asarray(classes)
-    if classes is None and len(known) > max(2, count // 2):
-        raise DataError(f"{len(known)} different labels in {count} records: are these classes?")
-    place = {value: index for index, value in enumerate(known.tolist())}
-    try:
-        numbers = [place[value] for value in values.tolist()]
-    except KeyError as error:
-        raise DataError(f"label {error} is not one of the given classes") from None
-    return torch.tensor(numbers, dtype=torch.int64), known.tolist()
+    coding, gaps = replace(TableCoding.of(frame, ranges, categories), array=array).with_gaps(frame)
+    conditions = list(taken_from(frame, categories))
+    if gaps:
+        conditions.append(f"that there are gaps in {printable(', '.join(gaps)[:300])}: it was seen in the table")
+    return frame, coding, conditions
 
 
 def _generator(shape: tuple[int, int, int], classes: int, **size: Any) -> Generator:
@@ -380,17 +360,6 @@ def _plain_coding(shape: tuple[int, int, int]) -> Coding:
     if is_table(shape):
         return TableCoding(tuple(Number(str(i), 0.0, 1.0) for i in range(shape[0])), array=True)
     return ImageCoding("NCHW", shape, "float32")
-
-
-def _remarks(release: Release | TableRelease, classes: Sequence[Any]) -> list[str]:
-    """What the user should know about the classes."""
-    few = [str(classes[index]) if classes else str(index) for index in release.uncertain]
-    if not few:
-        return []
-    return [
-        f"class {', '.join(few)}: the noisy number of records does not stand out of the noise "
-        f"(deviation {release.deviation:.3g} records); none are synthesized"
-    ]
 
 
 def _device(name: str) -> torch.device:

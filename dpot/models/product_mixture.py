@@ -22,7 +22,8 @@ class Column:
 
     A number in [0, 1] at place `at` has `cells` cells: whole numbers one each (`whole`); others one for each end of the
     range, where values that were cut to it pile up, and between them cells of equal width. A gap of a number is marked
-    at the place `gap` and is one more cell. A category is one of `size` 0/1 places from `at` on, a cell for each.
+    at the place `gap` and is one more cell. A category is one of `size` 0/1 places from `at` on, a cell for each; with
+    many values it is a whole number that is a name (`named`).
     """
 
     at: int
@@ -30,11 +31,17 @@ class Column:
     size: int = 1
     whole: bool = False
     gap: int | None = None
+    named: bool = False
 
     @property
     def is_number(self) -> bool:
-        """Whether its cells have an order."""
+        """Whether it is one number in an encoded record."""
         return self.size == 1
+
+    @property
+    def ordered(self) -> bool:
+        """Whether its cells have an order."""
+        return self.is_number and not self.named
 
     @property
     def values(self) -> int:

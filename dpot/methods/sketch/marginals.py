@@ -32,6 +32,7 @@ from dpot.methods.sketch.blocks import (
     related_pairs,
     shares_inside,
     smoothed,
+    with_pairs,
 )
 from dpot.models.product_mixture import Column, ProductMixture
 from dpot.privacy import calibration
@@ -225,7 +226,8 @@ class MarginalSketch(Method):
             sizes = class_sizes(released.gram, edges, released.deviation, first, released.cell_deviation)
             sizes = nearest_histogram(sizes, records).clamp(min=1e-6 * records)
             variances = [released.cell_deviation**2 * torch.bincount(m).double() for m in maps]
-            marginals = histograms(released.gram, edges, released.deviation, sizes, own, variances)
+            totals = with_pairs(own, variances, released.pooled, edges, released.related, released.pooled_deviation)
+            marginals = histograms(released.gram, edges, released.deviation, sizes, *totals)
         else:
             sizes = nearest_histogram(first, records).clamp(min=1e-6 * records)
             marginals = sizes[:, None] / records * nearest_histogram(own[0], records)[None]
@@ -291,7 +293,7 @@ class MarginalSketch(Method):
         inside = []
         for column, noisy, bins in zip(self.columns, cells, maps, strict=False):  # the label's cells come last
             clean = self._clean(column, noisy, released.cell_deviation)
-            inside.append(shares_inside(clean, bins, 0.0 if column.is_number else released.cell_deviation))
+            inside.append(shares_inside(clean, bins, 0.0 if column.ordered else released.cell_deviation))
         with torch.no_grad():
             model.logits.copy_(start[:, None] + SPREAD * noise)
             model.bin_of.copy_(released.bin_of)
@@ -315,12 +317,12 @@ class MarginalSketch(Method):
         found = []
         for column, own in zip(self.columns, noisy.double().split(self._sizes(noisy)), strict=False):
             shares = nearest_histogram(self._clean(column, own, deviation), records) / records
-            found.append(make_bins(shares, column.is_number, most, RARE * deviation / records, column.gap is not None))
+            found.append(make_bins(shares, column.ordered, most, RARE * deviation / records, column.gap is not None))
         return torch.cat(found)
 
     def _clean(self, column: Column, noisy: Tensor, deviation: float) -> Tensor:
         """The column's histogram with less noise; a gap is no neighbour of a number."""
-        clean = smoothed(noisy[: column.cells], deviation, column.is_number)
+        clean = smoothed(noisy[: column.cells], deviation, column.ordered)
         return torch.cat([clean, noisy[column.cells :].double()])
 
     def _sizes(self, noisy: Tensor) -> list[int]:

@@ -179,7 +179,7 @@ def _check_places(columns: list[Column], width: int) -> None:
     places = [place for c in columns for place in (*range(c.at, c.at + c.size), *([] if c.gap is None else [c.gap]))]
     if sorted(places) != list(range(width)) or any(min(c.cells, c.size) < 1 for c in columns):
         raise DataError("its columns do not fit its shape")
-    if any(c.cells != c.size if not c.is_number else not c.whole and c.cells < 3 for c in columns):
+    if any(c.cells != c.size or c.named if not c.is_number else not c.whole and c.cells < 3 for c in columns):
         raise DataError("a column's cells do not fit its kind")
 
 
