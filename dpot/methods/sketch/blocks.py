@@ -118,20 +118,6 @@ def class_sizes(gram: Tensor, edges: list[slice], deviation: float, first: Tenso
     return (blocks * for_blocks + first.double() * for_first) / (for_blocks + for_first)
 
 
-def with_pairs(
-    own: list[Tensor], variances: list[Tensor], pooled: Tensor, edges: list[slice], related: Tensor, deviation: float
-) -> tuple[list[Tensor], list[Tensor]]:
-    """Noisy histograms and the variances of their noise, with what the row sums of these pairs add, by their noise."""
-    weights = [1 / variance for variance in variances]
-    sums = [part * weight for part, weight in zip(own, weights, strict=True)]
-    for pair in related.tolist():
-        for a, b in (divmod(pair, len(edges)), divmod(pair, len(edges))[::-1]):
-            weight = 1 / (deviation**2 * _width(edges[b]))
-            sums[a] = sums[a] + weight * pooled[edges[a], edges[b]].sum(1)
-            weights[a] = weights[a] + weight
-    return [s / w for s, w in zip(sums, weights, strict=True)], [1 / w for w in weights]
-
-
 def histograms(
     gram: Tensor, edges: list[slice], deviation: float, sizes: Tensor, own: list[Tensor], own_variances: list[Tensor]
 ) -> Tensor:

@@ -32,7 +32,6 @@ from dpot.methods.sketch.blocks import (
     related_pairs,
     shares_inside,
     smoothed,
-    with_pairs,
 )
 from dpot.models.product_mixture import Column, ProductMixture
 from dpot.privacy import calibration
@@ -226,8 +225,7 @@ class MarginalSketch(Method):
             sizes = class_sizes(released.gram, edges, released.deviation, first, released.cell_deviation)
             sizes = nearest_histogram(sizes, records).clamp(min=1e-6 * records)
             variances = [released.cell_deviation**2 * torch.bincount(m).double() for m in maps]
-            totals = with_pairs(own, variances, released.pooled, edges, released.related, released.pooled_deviation)
-            marginals = histograms(released.gram, edges, released.deviation, sizes, *totals)
+            marginals = histograms(released.gram, edges, released.deviation, sizes, own, variances)
         else:
             sizes = nearest_histogram(first, records).clamp(min=1e-6 * records)
             marginals = sizes[:, None] / records * nearest_histogram(own[0], records)[None]
