@@ -32,7 +32,7 @@ def column_picture(frame: pd.DataFrame, labels: np.ndarray | None = None) -> byt
             if len(held):
                 edges = np.histogram_bin_edges(held, min(BARS, len(np.unique(held))))
                 parts = [group[name].dropna().to_numpy(np.float64) for group in groups]
-                axes.hist(parts, edges, stacked=True)
+                axes.hist(parts, edges.tolist(), stacked=True)
         else:
             words = values.astype(object).where(values.notna(), "missing").astype(str)
             common = words.value_counts().index[:MOST_VALUES]
