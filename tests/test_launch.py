@@ -9,7 +9,14 @@ import pytest
 
 from dpot import launch
 
-SMOKE = ["task=generate", "dataset=digits", "profile=smoke", "privacy=eps10", "classifier.kinds=[logreg]"]
+SMOKE = [
+    "task=generate",
+    "dataset=digits",
+    "profile=smoke",
+    "profile.steps=2",
+    "privacy=eps10",
+    "classifier.kinds=[logreg]",
+]
 
 
 @pytest.mark.parametrize(

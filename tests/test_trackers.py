@@ -32,7 +32,7 @@ def test_wandb_offline_leaves_a_run_directory(tmp_path):
 def test_a_run_with_a_tracker_leaves_its_files_beside_the_record(dpot, tmp_path):
     done = dpot(
         *("task=generate", "dataset=digits", "profile=smoke", "privacy=eps10", "classifier.kinds=[logreg]"),
-        *("tracker=csv", "output=json"),
+        *("profile.steps=2", "tracker=csv", "output=json"),
         check=True,
     )
     sample = json.loads(done.stdout)["files"]["samples"]

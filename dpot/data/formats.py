@@ -9,6 +9,7 @@ import io
 import math
 import os
 import struct
+import sys
 import zipfile
 import zlib
 from collections.abc import Iterator, Sequence
@@ -61,6 +62,8 @@ def open_zip(path: Path, members: int, at_most: int) -> Iterator[zipfile.ZipFile
             infos = sorted(archive.infolist(), key=lambda info: info.header_offset)
             if len(infos) > members:
                 raise refuse(path, f"holds {len(infos):,} files, more than the {members:,} expected")
+            if len(infos) != (promised := _members_promised(raw, len(archive.comment))):
+                raise refuse(path, f"truncated or corrupt (its directory lists {len(infos):,} of {promised:,} files)")
             names: set[str] = set()
             end = 0
             for info in infos:
@@ -80,6 +83,16 @@ def open_zip(path: Path, members: int, at_most: int) -> Iterator[zipfile.ZipFile
             yield archive
     except BROKEN as error:
         raise refuse(path, f"truncated or corrupt ({error})") from None
+
+
+def _members_promised(raw: IO[bytes], comment: int) -> int:
+    """The number of members by the archive's last record, which Python's reader does not compare with its directory."""
+    end = raw.seek(-22 - comment, os.SEEK_END)
+    (promised,) = struct.unpack("<10xH10x", raw.read(22))
+    if promised == 0xFFFF:  # more than 16 bits hold: the 64-bit record stands before its locator of 20 bytes
+        raw.seek(end - 20 - 56)
+        (promised,) = struct.unpack("<32xQ16x", raw.read(56))
+    return int(promised)
 
 
 def read_idx(path: Path, shape: Sequence[int]) -> tuple[np.ndarray, str]:
@@ -149,6 +162,8 @@ def _read_member(archive: zipfile.ZipFile, info: zipfile.ZipInfo, path: Path) ->
         f.read(1)  # the end of the member must be seen for its CRC to be compared
     if len(data) != size:
         raise refuse(path, f"array '{_array_name(info)}' is truncated")
+    if dtype.kind == "U" and (np.frombuffer(data, f"{dtype.byteorder}u4") > sys.maxunicode).any():
+        raise refuse(path, f"array '{_array_name(info)}' is corrupt: it holds characters that do not exist")
     return np.frombuffer(data, dtype).reshape(shape, order="F" if fortran else "C")
 
 

@@ -171,9 +171,9 @@ class Audit(Task):
         moves = np.max([one.largest_moves() for one in tried], axis=0)
         parts = {"sensitivity": _sensitivity(float(moves.max()), [float(m) for m in moves])}
         parts["noise"] = _noise(best)
-        event = cast.events[0]
-        if isinstance(event, Sampled):
-            parts["sampler"] = _frequency(cast.shares, event.rate)  # type: ignore[attr-defined]
+        drawn = {event: i for i, event in reversed(list(enumerate(cast.events))) if isinstance(event, Sampled)}
+        for event, first in itertools.islice(reversed(drawn.items()), 1):
+            parts["sampler"] = _frequency(cast.shares[first:], event.rate)  # type: ignore[attr-defined]
         two = [cast.values(best.pair.present, best.some()[0]) for _ in range(2)]
         same = all(torch.equal(a.bounded, b.bounded) for a, b in zip(*two, strict=True))
         parts["batch"] = {"holds": same}  # nothing but the batch that the sampler was told decides what is released

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import signal
-import subprocess
-import sys
+import time
 from collections.abc import Callable
+from multiprocessing.process import BaseProcess
 from pathlib import Path
 from typing import Any
 
+import forked
 import numpy as np
 import pytest
 
@@ -167,47 +167,31 @@ def decode(builder):
     time.sleep(pause)
     x[50:] = 7
     return {}
-print("ready", flush=True)
-sys.stdin.readline()
 print(int(cached("child", {}, decode).arrays["x"].sum()), flush=True)
 """
 
 
-def start(log: Path, pause: float) -> subprocess.Popen[str]:
-    child = subprocess.Popen(
-        [sys.executable, "-c", CHILD, str(log), str(pause)],
-        stdin=subprocess.PIPE,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        text=True,
-    )
-    assert child.stdout is not None
-    assert child.stdout.readline() == "ready\n"
-    return child
+def start(log: Path, pause: float, said: Path) -> BaseProcess:
+    return forked.start(["-c", CHILD, str(log), str(pause)], said, said.with_suffix(".err"))
 
 
 def test_two_processes_on_an_empty_cache(tmp_path: Path) -> None:
-    log = tmp_path / "log"
-    children = [start(log, 0.5) for _ in range(2)]
+    log, said = tmp_path / "log", [tmp_path / str(i) for i in range(2)]
+    children = [start(log, 0.5, out) for out in said]
     for child in children:
-        assert child.stdin is not None
-        child.stdin.write("go\n")
-        child.stdin.flush()
-    answers = [child.communicate(timeout=60) for child in children]
-    assert [child.returncode for child in children] == [0, 0], answers
-    assert [out.split()[-1] for out, _ in answers] == ["7000", "7000"]
+        child.join(60)
+    assert [child.exitcode for child in children] == [0, 0]
+    assert [out.read_text().split()[-1] for out in said] == ["7000", "7000"]
     assert log.read_text() == "decoding\n"
 
 
 def test_killed_while_decoding(tmp_path: Path, cache: Path) -> None:
-    child = start(tmp_path / "log", 60)
-    assert child.stdin is not None
-    assert child.stdout is not None
-    child.stdin.write("go\n")
-    child.stdin.flush()
-    assert child.stdout.readline() == "half\n"
-    child.send_signal(signal.SIGKILL)
-    child.wait(10)
+    said = tmp_path / "said"
+    child = start(tmp_path / "log", 60, said)
+    deadline = time.monotonic() + 60
+    while not (said.exists() and said.read_text() == "half\n") and time.monotonic() < deadline:
+        time.sleep(0.02)
+    forked.kill(child)
     left = [p.name for p in (cache / "decoded").iterdir()]
     assert len(left) == 1
     assert left[0].startswith(".")  # nothing that could be mistaken for an entry

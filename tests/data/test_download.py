@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import hashlib
 import os
-import subprocess
-import sys
 import threading
 import time
 from collections.abc import Iterator
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 
+import forked
 import pytest
 
 from dpot.data import download
@@ -167,9 +166,11 @@ def test_two_processes_download_once(server: Server, tmp_path: Path) -> None:
         "import sys; from pathlib import Path; from dpot.data.download import *;"
         "fetch(Remote((sys.argv[1],), sys.argv[2], 10**6), Path(sys.argv[3]))"
     )
-    command = [sys.executable, "-c", program, server.url("good"), MD5, str(tmp_path / "file")]
-    children = [subprocess.Popen(command) for _ in range(2)]
-    assert [child.wait(60) for child in children] == [0, 0]
+    words = ["-c", program, server.url("good"), MD5, str(tmp_path / "file")]
+    children = [forked.start(words, tmp_path / f"out{i}", tmp_path / f"err{i}") for i in range(2)]
+    for child in children:
+        child.join(60)
+    assert [child.exitcode for child in children] == [0, 0]
     assert server.asked == ["good"]
     assert (tmp_path / "file").read_bytes() == CONTENT
 
@@ -179,14 +180,13 @@ def test_a_killed_download_is_started_afresh(server: Server, tmp_path: Path) -> 
         "import sys; from pathlib import Path; from dpot.data.download import *;"
         "fetch(Remote((sys.argv[1],), sys.argv[2], 10**6), Path(sys.argv[3]))"
     )
-    command = [sys.executable, "-c", program, server.url("drip"), MD5, str(tmp_path / "file")]
-    child = subprocess.Popen(command)
+    words = ["-c", program, server.url("drip"), MD5, str(tmp_path / "file")]
+    child = forked.start(words, tmp_path / "out", tmp_path / "err")
     part = tmp_path / ".file.part"
     deadline = time.monotonic() + 60
     while not part.exists() and time.monotonic() < deadline:
         time.sleep(0.02)
-    child.kill()
-    child.wait(10)
+    forked.kill(child)
     assert part.exists()
     assert not (tmp_path / "file").exists()
     fetch(remote(server, "good"), tmp_path / "file")

@@ -239,6 +239,28 @@ def test_a_member_without_a_name(tmp_path: Path) -> None:
     refused(lambda: source.decode(source.layouts()[0], paths, Builder(tmp_path)), "unexpected member without a name")
 
 
+@pytest.mark.parametrize("large", [False, True])
+def test_a_comment_that_swallows_the_next_member(tmp_path: Path, large: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    if large:
+        monkeypatch.setattr(zipfile, "ZIP_FILECOUNT_LIMIT", 1)  # from here on the count takes 64 bits
+    path = zipped(tmp_path / "a.npz", ("x.npy", X), ("y.npy", Y), ("z.npy", Y))
+    assert set(read_npz(path, ("x", "y", "z"))) == {"x", "y", "z"}
+    data = bytearray(path.read_bytes())
+    second = data.index(b"PK\x01\x02", data.index(b"PK\x01\x02") + 1)
+    data[second + 32 : second + 34] = struct.pack("<H", 46 + len("z.npy"))
+    path.write_bytes(data)
+    refused(lambda: read_npz(path, ("x", "y")), r"a\.npz: truncated or corrupt \(its directory lists 2 of 3 files")
+
+
+@pytest.mark.parametrize("order", "<>")
+def test_characters_that_do_not_exist(tmp_path: Path, order: str) -> None:
+    words = np.array(["one", "two"], f"{order}U3")
+    assert read_npz(zipped(tmp_path / "a.npz", ("x.npy", npy(words))), ("x",))["x"].tolist() == ["one", "two"]
+    words.view(f"{order}u4")[1] = 0x110000
+    path = zipped(tmp_path / "b.npz", ("x.npy", npy(words)))
+    refused(lambda: read_npz(path, ("x",)), r"b\.npz: array 'x' is corrupt: it holds characters that do not exist")
+
+
 # --- labels do not vanish
 
 

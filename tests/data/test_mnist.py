@@ -5,8 +5,6 @@ from __future__ import annotations
 import gzip
 import hashlib
 import shutil
-import subprocess
-import sys
 import threading
 from collections.abc import Callable
 from functools import partial
@@ -14,6 +12,7 @@ from http.server import SimpleHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import ClassVar
 
+import forked
 import numpy as np
 import pytest
 import torch
@@ -184,21 +183,16 @@ def test_limit(tmp_path: Path, write_idx: WriteIdx) -> None:
 def test_two_processes_on_an_empty_cache(tmp_path: Path, write_idx: WriteIdx) -> None:
     generate(tmp_path / "mnist", write_idx)
     program = (
-        "import sys; from dpot.data.mnist import MNIST; MNIST.counts = {'train': 20, 't10k': 10};"
-        f"MNIST.contents = {Small.contents!r}; sys.stdin.readline();"
+        "from dpot.data.mnist import MNIST; MNIST.counts = {'train': 20, 't10k': 10};"
+        f"MNIST.contents = {Small.contents!r};"
         f"print(int(MNIST().load({str(tmp_path)!r}).train.x.sum()))"
     )
-    children = [
-        subprocess.Popen([sys.executable, "-c", program], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
-        for _ in range(2)
-    ]
+    said = [tmp_path / str(i) for i in range(2)]
+    children = [forked.start(["-c", program], out, out.with_suffix(".err")) for out in said]
     for child in children:
-        assert child.stdin is not None
-        child.stdin.write("go\n")
-        child.stdin.flush()
-    answers = [child.communicate(timeout=120)[0] for child in children]
-    assert [child.returncode for child in children] == [0, 0]
-    assert answers[0] == answers[1]
+        child.join(120)
+    assert [child.exitcode for child in children] == [0, 0]
+    assert said[0].read_text() == said[1].read_text() > ""
 
 
 def test_real_mnist(real: Callable[[str], Path]) -> None:

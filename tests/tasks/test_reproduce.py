@@ -17,17 +17,18 @@ from dpot.tasks import reproduce
 from dpot.tasks.generate import Generate
 from dpot.tasks.reproduce import Reproduce
 
-COMMAND = ["task=reproduce", "paper=dp_swd", "table=2", "profile=smoke"]
+COMMAND = ["task=reproduce", "paper=dp_swd", "table=2", "profile=smoke", "profile.samples=60"]
+SHORT = [*COMMAND, "profile.steps=2"]
 
 
 def test_a_table_comes_out_without_gpu_and_data(dpot):
-    done = dpot(*COMMAND, "task.rows=[SWD,DP-MERF]", "output=json", check=True)
+    done = dpot(*SHORT, "task.rows=[SWD,DP-MERF]", "output=json", check=True)
     cells = json.loads(done.stdout)["cells"]
     made = {(c["row"], c["column"]) for c in cells if c["ours"] is not None}
     assert made == {(row, column) for row in ("SWD", "DP-MERF") for column in ("MNIST MLP", "MNIST LogReg")}
     assert all(c["verdict"] == "not comparable" for c in cells if c["ours"] is not None)
     assert "NOT comparable" in done.stderr
-    shown = dpot(*COMMAND, "task.rows=[SWD,DP-MERF]", check=True)
+    shown = dpot(*SHORT, "task.rows=[SWD,DP-MERF]", check=True)
     assert "demonstration on digits" in shown.stdout
     assert "87.0" in shown.stdout
 
@@ -79,7 +80,7 @@ def test_paper_profile_never_falls_back_to_a_demonstration(dpot, tmp_path):
 
 
 def test_compare_reads_what_reproduce_left(dpot):
-    dpot(*COMMAND, "task.rows=[SWD]", check=True)
+    dpot(*SHORT, "task.rows=[SWD]", check=True)
     done = dpot("task=compare", "paper=dp_swd", "table=2", "task.profile=smoke", "output=json", check=True)
     cell = next(c for c in json.loads(done.stdout)["cells"] if c["row"] == "SWD" and c["column"] == "MNIST MLP")
     assert cell["seeds"] == 1
@@ -88,7 +89,7 @@ def test_compare_reads_what_reproduce_left(dpot):
 
 
 def test_rows_side_by_side_give_one_record_each(dpot, tmp_path):
-    done = dpot(*COMMAND, "task.rows=[SWD,DP-MERF]", "task.together=2", "output=json", check=True)
+    done = dpot(*SHORT, "task.rows=[SWD,DP-MERF]", "task.together=2", "output=json", check=True)
     assert not json.loads(done.stdout)["failed"]
     assert len(list(tmp_path.rglob("record.json"))) == 2
     assert len(list(tmp_path.rglob("cell-*.json"))) == 2
@@ -106,7 +107,7 @@ def test_what_is_on_record_of_a_batch_that_was_cut_short_belongs_to_its_cell(mon
     monkeypatch.setattr(Generate, "_conclude", first_alone)
     overrides = ["task.rows=[SWD,DP-MERF]", "task.together=2", "device=cpu", f"output_root={tmp_path}"]
     with pytest.raises(KeyboardInterrupt):
-        run(compose_config([*COMMAND, *overrides]))
+        run(compose_config([*SHORT, *overrides]))
     (record,) = tmp_path.rglob("record.json")
     (note,) = record.parent.glob("cell-*.json")
     assert json.loads(note.read_text())["row"] == "SWD"
@@ -184,13 +185,13 @@ def test_when_a_batch_fails_each_run_that_was_to_be_made_again_is(monkeypatch, t
             raise UsageError("another process has it")
 
     asked = ["task.rows=[SWD,DP-MERF]", "task.together=2", "device=cpu", f"output_root={tmp_path}"]
-    run(compose_config([*COMMAND, *asked, "data_root=/nowhere"]))
+    run(compose_config([*SHORT, *asked, "data_root=/nowhere"]))
     monkeypatch.setattr(reproduce, "run_together", busy)
-    answer = run(compose_config([*COMMAND, *asked, "data_root=/nowhere", "rerun=true"]))
+    answer = run(compose_config([*SHORT, *asked, "data_root=/nowhere", "rerun=true"]))
     assert tried == [[True, True], [True], [True]]
     assert [(one["row"], one["error"]) for one in answer.data["failed"]] == [("SWD", "another process has it")]
     with pytest.raises(RuntimeError, match="out of memory"):
-        run(compose_config([*COMMAND, *asked, "data_root=/nowhere", "rerun=true", "debug=true"]))
+        run(compose_config([*SHORT, *asked, "data_root=/nowhere", "rerun=true", "debug=true"]))
 
 
 @pytest.mark.parametrize(("asked", "steps"), [([], 2000), (["profile.steps=7"], 7), (["profile=smoke"], 20)])

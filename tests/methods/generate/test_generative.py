@@ -1,7 +1,6 @@
 """Private labels, comparison spaces and real data: against what they claim."""
 
 from dataclasses import replace
-from pathlib import Path
 
 import numpy as np
 import pytest
@@ -323,10 +322,6 @@ def test_without_noise_sinkhorn_clips_as_it_is_told_and_dp_sinkhorn_must():
         assert float(found[:4].norm()) == pytest.approx(norm, rel=1e-5)
     with pytest.raises(UsageError, match=r"loss\.clip"):
         _ = DPSinkhorn(clip=None).sensitivity
-
-
-def test_steps_of_dp_sinkhorn_by_kernels_are_those_without_in_tritons_interpreter(interpreted):
-    interpreted(Path(__file__).with_name("interpreted_dp_sinkhorn.py"))
 
 
 @pytest.mark.parametrize(("method", "rate"), [(Sinkhorn, 1e-4), (DPSinkhorn, 1e-5 * 10**0.5)])

@@ -1,6 +1,6 @@
 """Steps of DP-Sinkhorn by our kernels beside the same steps without them, on the CPU by Triton's interpreter.
 
-Run with TRITON_INTERPRET=1 in a process of its own (test_generative.py does): the switch must be set before Triton
+Run with TRITON_INTERPRET=1 in a process of its own (test_kernels.py does): the switch must be set before Triton
 loads.
 """
 
