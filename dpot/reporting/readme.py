@@ -16,8 +16,9 @@ from dpot.config import REPOSITORY
 from dpot.disk import write_atomically
 from dpot.errors import DataError
 from dpot.privacy.statement import Statement
-from dpot.reporting import audits, methods_page, published, store
+from dpot.reporting import audits, methods_page, published, store, verdicts
 from dpot.reporting.gather import Gathered, RunsOfCell, SheetState, gather
+from dpot.reporting.verdicts import COUNTED_APART, JUDGED
 
 MARK = "written by `make readme`"
 README = REPOSITORY / "README.md"
@@ -89,16 +90,20 @@ def overview(gathered: Gathered) -> str:
 
 
 def state(gathered: Gathered) -> str:
-    """Every table and figure on record: cells within bounds, seeds, where it lies."""
-    lines = ["| table | what | within bounds or better | seeds | where |", "|---|---|---|---|---|"]
+    """Every table and figure on record: how its cells compare, seeds, where it lies."""
+    lines = [*(f"- **{verdicts.count_head(name)}**: {text}" for name, text in verdicts.MEANING.items()), ""]
+    heads = ["table", "what", *map(verdicts.count_head, JUDGED), "counted apart", "seeds", "where"]
+    lines += [f"| {' | '.join(heads)} |", "|---" * len(heads) + "|"]
     missing: dict[str, list[str]] = {}
     for one in gathered.ordered:
         if one.state == "not run yet":
             paper, _, name = one.label.partition(", ")
             missing.setdefault(paper, []).append(name)
             continue
-        hits = one.hits if one.state != "not comparable yet" else "not comparable yet"
-        lines.append(f"| {one.label} | {one.sheet.title} | {hits} | {one.seeds} | {_where(one)} |")
+        judged = [str(one.counts.get(name, 0)) if one.judged else "–" for name in JUDGED]
+        apart = one.apart if one.state != "not comparable yet" else "not comparable yet"
+        cells = [one.label, one.sheet.title, *judged, apart, one.seeds, _where(one)]
+        lines.append(f"| {' | '.join(cells)} |")
     if missing:
         named = "; ".join(f"{paper}: {', '.join(names)}" for paper, names in missing.items())
         lines += ["", f"Not on record yet. {named}."]
@@ -196,12 +201,13 @@ def summary(gathered: Gathered) -> str:
     counted: dict[str, Counter[str]] = {}
     for one in gathered.ordered:
         counted.setdefault(one.sheet.paper, Counter()).update(one.counts)
+    kinds = [*JUDGED, *(name for name in COUNTED_APART if any(n[name] for n in counted.values()))]
     rows = [
-        [published.paper_name(paper), str(n["within"]), str(n["better"]), str(n["near"] + n["outside"])]
+        [published.paper_name(paper), *(str(n[name]) for name in kinds)]
         for paper, n in counted.items()
-        if n["within"] + n["better"] + n["near"] + n["outside"]
+        if any(n[name] for name in kinds)
     ]
-    return "\n".join([*lines, _table(["paper", "cells reproduced", "better", "outside"], rows)])
+    return "\n".join([*lines, _table(["paper", *map(verdicts.count_head, kinds)], rows)])
 
 
 def _lines(gathered: Gathered, columns: tuple[str, ...]) -> list[methods_page.Line]:

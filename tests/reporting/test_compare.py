@@ -10,7 +10,8 @@ from rich.console import Console
 
 from dpot.errors import DataError
 from dpot.record import Record
-from dpot.reporting import compare, published, sheets, store, tables
+from dpot.reporting import compare, published, sheets, store, tables, verdicts
+from dpot.reporting.remarks import Noise, Remarks
 from dpot.reporting.store import Home, KeptRecord
 
 
@@ -34,7 +35,7 @@ def test_mean_and_spread_over_seeds(sheet):
     cell = cell_of(sheet, [record("SWD", 0, 86.0), record("SWD", 1, 88.0)])
     assert (cell.ours, cell.seeds, cell.published, cell.difference) == (87.0, 2, 87.0, 0.0)
     assert cell.std == pytest.approx(2**0.5)
-    assert cell.verdict == "within"
+    assert cell.verdict == "within, few runs"
 
 
 def test_a_run_made_again_counts_once_and_the_newest(sheet):
@@ -63,12 +64,57 @@ def test_one_run_of_several_draws_brings_its_own_spread(sheet):
     ("value", "verdict"), [(85.0, "within"), (84.9, "outside"), (89.0, "within"), (89.1, "better")]
 )
 def test_two_points_of_accuracy(sheet, value, verdict):
-    assert cell_of(sheet, [record("SWD", 0, value)]).verdict == verdict
+    three = [record("SWD", seed, value) for seed in range(3)]
+    assert cell_of(sheet, three).verdict == verdict
+
+
+def test_a_single_training_is_no_reproduction_unless_trainings_are_known_to_differ_by_less(sheet):
+    """One training within the bounds may be chance; better and outside it is all the same."""
+    assert [verdicts.verdict("accuracy", 87.0, ours, True, runs=1) for ours in (86.0, 89.1, 84.9)] == [
+        "within, few runs",
+        "better",
+        "outside",
+    ]
+    assert verdicts.verdict("accuracy", 87.0, 86.0, True, runs=1, noise=2.0) == "within"
+    assert verdicts.verdict("accuracy", 87.0, 86.0, True, runs=1, noise=2.1) == "within, few runs"
+    assert verdicts.verdict("accuracy", 87.0, 86.0, True, runs=3, noise=5.0) == "within"
+    known = Remarks(noise={"SWD": Noise({"accuracy": 1.5}, "five seeds")})
+    quiet = dataclasses.replace(sheet, remarks=known)
+    cell = cell_of(quiet, [record("SWD", 0, 86.0)])
+    assert (cell.verdict, cell.noise) == ("within", 1.5)
+    assert any("differ by 1.5 (accuracy) (five seeds)" in line for line in tables.legend([cell], quiet))
+
+
+def test_draws_of_the_data_within_one_run_count_as_its_runs(sheet):
+    several = record("SWD", 0, 86.0)
+    several.metrics["mlp"] |= {"draws": 3, "std": 1.0}
+    assert cell_of(sheet, [several]).verdict == "within"
+    several.metrics["mlp"] |= {"draws": 2}
+    assert cell_of(sheet, [several]).verdict == "within, few runs"
+
+
+def test_a_far_better_fid_is_counted_as_better_and_never_as_reproduced():
+    assert verdicts.verdict("fid", 54.2, 20.0, True, runs=5) == "better"
+    assert verdicts.verdict("fid", 124.3, 56.2, True, runs=5) == "better"
+    assert verdicts.JUDGED == ("within", "within, few runs", "better", "outside")
+
+
+@pytest.mark.parametrize("said", ["other data", "other method", "other setting", "fitted"])
+def test_what_was_not_made_as_published_is_counted_apart_whatever_its_number(said):
+    for ours in (80.0, 87.0, 95.0):
+        assert verdicts.verdict("accuracy", 87.0, ours, True, said=said) == said
+    assert verdicts.verdict("accuracy", 87.0, 87.0, False, said=said) == "not comparable"
+    assert verdicts.verdict("accuracy", None, 87.0, True, said=said) == "ours"
+
+
+def test_only_a_miss_can_be_explained():
+    said = [verdicts.verdict("accuracy", 87.0, ours, True, said="explained") for ours in (80.0, 87.0, 95.0)]
+    assert said == ["explained", "within", "better"]
 
 
 @pytest.mark.parametrize(("value", "verdict"), [(110.0, "within"), (110.1, "outside"), (89.9, "better")])
 def test_ten_percent_of_fid(value, verdict):
-    assert compare.verdict("fid", 100.0, value, True) == verdict
+    assert verdicts.verdict("fid", 100.0, value, True) == verdict
 
 
 @pytest.mark.parametrize("change", [{"profile": "quick"}, {"comparable": False}, {"profile": "quick", "demo": True}])
@@ -105,9 +151,14 @@ def test_every_format_holds_every_row(sheet):
     cells = compare.compare(sheet, published.table("dp_swd", 2), [record("SWD", 0, 87.0, profile="quick")], None)
     text = Console(width=200, record=True, file=io.StringIO())
     text.print(tables.Terminal(sheet, cells))
-    for rendered in (text.export_text(), tables.markdown(sheet, cells), tables.latex(sheet, cells)):
+    shown = text.export_text()
+    for rendered in (shown, tables.markdown(sheet, cells), tables.latex(sheet, cells)):
         assert all(row in rendered for row in ("SWD", "DP-SWD-exact", "GS-WGAN", "DP-CGAN, as coded"))
     assert "NOT comparable" in tables.markdown(sheet, cells)
+    assert "87.0*" in shown
+    assert "87.0*" in tables.markdown(sheet, cells)
+    assert r"87.0$^\ast$" in tables.latex(sheet, cells)
+    assert "not comparable with the published number" in tables.latex(sheet, cells)
     rows = list(csv.DictReader(io.StringIO(tables.comma_separated(cells))))
     assert len(rows) == len(cells) == 8 * 4
 
