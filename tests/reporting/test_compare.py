@@ -304,3 +304,19 @@ def test_on_a_narrow_screen_names_give_way_and_numbers_stay_whole(paper, table, 
     assert max(len(line) for line in shown.splitlines()) <= width
     for c in cells:
         assert f"{tables.number(c.published, c.metric)} | {tables.short_text(c)}" in shown
+
+
+def test_cells_inherit_how_their_data_differ_without_being_run_again():
+    """As the source class declares it, for a pair from either of its sides; the records say nothing of it."""
+    assert verdicts.difference_of_data("mnist") == verdicts.difference_of_data("no such data") == ""
+    for name, words in (("mnist_to_usps", "CoGAN"), ("usps_to_mnist", "CoGAN"), ("dslr_to_webcam", "Office-31")):
+        assert words in verdicts.difference_of_data(name)
+        assert verdicts.difference_of_data(name).count(words) == 1  # both sides of a pair say it
+    cells = compare.compare(sheets.load("dp_swd", 1), published.table("dp_swd", 1), store.records(None), None)
+    judged = [c for c in cells if c.published is not None and c.ours is not None]
+    assert {c.verdict for c in judged} == {"other data"}
+    assert len(judged) == 32
+    assert {c.numbers for c in judged} == {"within", "better", "outside"}
+    text = tables.markdown(sheets.load("dp_swd", 1), cells)
+    assert "other data (within)" in text
+    assert "Other data: USPS" in text
