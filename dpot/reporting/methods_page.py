@@ -105,7 +105,8 @@ def _ours(gathered: Gathered) -> list[Line]:
 
 
 def _counts(cell: ComparedCell | None) -> bool:
-    return cell is not None and cell.ours is not None and cell.comparable
+    """Whether a cell is made at full size, and is no second reading of a published row."""
+    return cell is not None and cell.ours is not None and cell.comparable and cell.counted
 
 
 def _line(state: SheetState, runs: RunsOfCell) -> Line | None:

@@ -93,9 +93,9 @@ def of_sheet(body: Mapping[str, Any], names: set[str]) -> Remarks:
     for one in body.get("why", ()):
         if one["says"] not in SAYINGS:
             raise ValueError(f"why: says {one['says']}; known: {', '.join(SAYINGS)}")
-        why.append(Why(_place(one), one["says"], str(one["because"])))
+        why.append(Why(place_of(one), one["says"], str(one["because"])))
     departs = [
-        Departure(_place(one), {str(key): str(reason) for key, reason in one["keys"].items()})
+        Departure(place_of(one), {str(key): str(reason) for key, reason in one["keys"].items()})
         for one in body.get("departs", ())
     ]
     places = [*(w.place for w in why), *(d.place for d in departs)]
@@ -114,5 +114,6 @@ def _part(body: Mapping[str, Any], key: str) -> Iterator[tuple[Any, Any]]:
     yield from (body.get(key) or {}).items()
 
 
-def _place(one: Mapping[str, Any]) -> Place:
+def place_of(one: Mapping[str, Any]) -> Place:
+    """The cells that an entry of a yaml file speaks of."""
     return Place(tuple(map(str, one.get("rows", ()))), tuple(map(str, one.get("columns", ()))))
