@@ -235,7 +235,8 @@ def _runs(sheet: sheets.Sheet, records: Sequence[KeptRecord]) -> list[RunsOfCell
 
 
 def _claims(roots: Sequence[Path]) -> list[dict[str, Any]]:
-    return [claim for found in _latest(roots, "claims") for claim in found.get("claims", [])]
+    """As they were checked; files of before the distinction name no owner, and are the paper's."""
+    return [{"whose": "paper"} | claim for found in _latest(roots, "claims") for claim in found.get("claims", [])]
 
 
 def _latest(roots: Sequence[Path], folder: str) -> list[dict[str, Any]]:

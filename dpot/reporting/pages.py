@@ -63,13 +63,14 @@ def _index(site: Site) -> None:
     for state in states:
         total.update(state.counts)
     others = ", ".join(f"{total[name]} {name}" for name in JUDGED[1:])
-    verdicts = Counter(c["verdict"] for c in gathered.claims)
+    own = [c for c in gathered.claims if c["whose"] == "paper"]
+    verdicts = Counter(c["verdict"] for c in own)
     refuted = sum(1 for a in gathered.audits if a["refuted"])
     run = sum(s.state != "not run yet" for s in states)
     tiles = [
         _tile(run, f"of {len(states)} tables and figures on record", "#tables"),
         _tile(total["within"], f"published numbers reproduced; {others}", "#tables"),
-        _tile(verdicts["false"], f"of {len(gathered.claims)} checked claims are false", "claims.html"),
+        _tile(verdicts["false"], f"of {len(own)} checked claims of the papers are false", "claims.html"),
         _tile(refuted, f"of {len(gathered.audits)} audited ε refuted", "audits.html"),
     ]
     pictures = [(state, words, path) for state in states for words, path in pieces.samples_of(state)]
@@ -135,7 +136,8 @@ def _printed(cell: published.Cell | None) -> str:
 
 def _claims(site: Site) -> None:
     claims = [c | {"paper": published.paper_name(c["paper"])} for c in sorted(site.gathered.claims, key=_by_paper)]
-    summary = [(name, n) for name in CLAIM_KINDS if (n := sum(c["verdict"] == name for c in claims))]
+    counted = Counter(c["verdict"] for c in claims if c["whose"] == "paper")
+    summary = [(name, counted[name]) for name in CLAIM_KINDS if counted[name]]
     site.page("claims.html", "claims.html", title="Claims", claims=claims, summary=summary)
 
 

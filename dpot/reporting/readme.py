@@ -128,11 +128,13 @@ def methods(gathered: Gathered) -> str:
 
 def checks(gathered: Gathered) -> str:
     """Claims by verdict, audits by outcome."""
-    lines = ["| paper | claims that hold | conditional | false |", "|---|---|---|---|"]
+    lines = ["| paper | claims that hold | conditional | false | not the paper's own |", "|---|---|---|---|---|"]
     for paper in sorted({c["paper"] for c in gathered.claims}, key=published.paper_order):
-        found = Counter(c["verdict"] for c in gathered.claims if c["paper"] == paper)
+        mine = [c for c in gathered.claims if c["paper"] == paper]
+        found = Counter(c["verdict"] for c in mine if c["whose"] == "paper")
+        apart = "; ".join(f"{c['name']}: {c['verdict']} ({c['whose']})" for c in mine if c["whose"] != "paper") or "–"
         name = published.paper_name(paper)
-        lines.append(f"| {name} | {found['holds']} | {found['conditional']} | {found['false']} |")
+        lines.append(f"| {name} | {found['holds']} | {found['conditional']} | {found['false']} | {apart} |")
     lines += ["", "| audit | claimed ε | ε at least (95%) | planted faults | verdict |", "|---|---|---|---|---|"]
     for audit in gathered.audits:
         shown = [f"{audit['claimed_epsilon']:.3g}", f"{audit['lower_bound']:.3g}", audits.caught(audit)]

@@ -263,8 +263,13 @@ def test_committed_comparisons_are_what_the_committed_records_give():
         paper, (kind, _, name) = path.parts[-3], path.parent.name.partition("_")
         own = sheets.load(paper, name, kind)
         printed = published.tables(paper).get(name) if kind == "table" else None
-        now = {(c.row, c.column): (c.ours, c.seeds) for c in compare.compare(own, printed, records, None)}
-        then = {(c["row"], c["column"]): (c["ours"], c["seeds"]) for c in json.loads(path.read_text())["cells"]}
+        now = [dataclasses.asdict(c) for c in compare.compare(own, printed, records, None)]
+        then = json.loads(path.read_text())["cells"]
+        for cells in (now, then):
+            for cell in cells:
+                cell.pop("difference", None)
+                if cell["ours"] is None:
+                    cell.pop("verdict")  # whether it could be run depends on the data at hand
         assert then == now, path
 
 
