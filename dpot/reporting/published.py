@@ -51,6 +51,7 @@ class Table:
     name: str
     caption: str
     cells: tuple[Cell, ...]
+    judged_by: str = ""  # whose classifiers, in a word or two, where methods of several tables stand side by side
 
     def cell(self, row: str, column: str) -> Cell | None:
         """The cell of a row and column, if the paper prints one."""
@@ -142,4 +143,5 @@ def _table(content: dict[str, Any], name: str, body: dict[str, Any], path: Path)
                     remark=body.get("remarks", {}).get(row, ""),
                 )
             )
-    return Table(paper=content["paper"], name=name, caption=body["caption"], cells=tuple(cells))
+    judged_by = str(body.get("judged_by", "its own protocol"))
+    return Table(content["paper"], name, body["caption"], tuple(cells), judged_by)

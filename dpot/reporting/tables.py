@@ -64,8 +64,11 @@ def star(cell: ComparedCell) -> str:
 
 
 def verdict_text(cell: ComparedCell) -> str:
-    """The verdict; of a cell that is counted apart also what its numbers alone would say."""
-    return f"{cell.verdict} ({cell.numbers})" if cell.verdict in COUNTED_APART and cell.numbers else cell.verdict
+    """The verdict; counted apart, with what the numbers alone would say; of few trainings, with what they differ by."""
+    if cell.verdict in COUNTED_APART and cell.numbers:
+        return f"{cell.verdict} ({cell.numbers})"
+    is_few = cell.seeds < ENOUGH and cell.verdict in ("better", "outside", FEW)
+    return f"{cell.verdict} (trainings differ by {cell.noise:g})" if is_few and cell.noise else cell.verdict
 
 
 def difference_text(cell: ComparedCell) -> str:

@@ -83,6 +83,9 @@ def test_a_single_training_is_no_reproduction_unless_trainings_are_known_to_diff
     cell = cell_of(quiet, [record("SWD", 0, 86.0)])
     assert (cell.verdict, cell.noise) == ("within", 1.5)
     assert any("differ by 1.5 (accuracy) (five seeds)" in line for line in tables.legend([cell], quiet))
+    missed = cell_of(quiet, [record("SWD", 0, 80.0)])
+    assert tables.verdict_text(missed) == "outside (trainings differ by 1.5)"
+    assert tables.verdict_text(cell_of(quiet, [record("SWD", seed, 80.0) for seed in range(3)])) == "outside"
 
 
 def test_draws_of_the_data_within_one_run_count_as_its_runs(sheet):

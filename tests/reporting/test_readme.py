@@ -86,3 +86,33 @@ def test_variants_are_listed_by_the_method_they_vary_and_not_in_the_readme(gathe
     variants = [line for line in methods_page.all_lines(gathered) if line.kind == "variants"]
     assert {line.name for line in variants} >= {"DP-SWD-exact, rate decays", "SWD, raw pixels"}
     assert "rate decays" not in readme.methods(gathered)
+
+
+def test_the_table_at_equal_epsilon_says_who_judged_and_shows_both_samplers_and_both_data_sets(gathered):
+    lines = methods_page.all_lines(gathered)
+    assert lines
+    assert all(line.judged_by for line in lines)
+    mine = {line.name: line for line in lines if line.is_ours and line.kind == "table"}
+    sketch, sliced = mine["Sketch"], mine["DP-SWD-exact"]
+    assert (sketch.judged_by, sliced.judged_by) == ("DP-Sinkhorn's, with a larger CNN", "scikit-learn")
+    text = readme.summary(gathered)
+    heads = text.splitlines()[0]
+    assert all(column in heads for column in ("MNIST FID", "Fashion FID", "Fashion CNN", "judged by"))
+    for epsilon in (10, 1):
+        for sampler in ("accuracy", "FID"):
+            assert f"| {epsilon} | DPDM ({sampler} sampler) |" in text
+
+
+def test_second_readings_of_a_published_row_are_not_listed_among_the_methods(gathered):
+    assert not [line.name for line in methods_page.all_lines(gathered) if "printed settings" in line.name]
+
+
+def test_only_claims_of_the_papers_themselves_are_counted(gathered):
+    assert {claim["whose"] for claim in gathered.claims} == {"paper", "another paper", "dpot"}
+    rows = [line.strip("| ").split(" | ") for line in readme.checks(gathered).splitlines()]
+    counts = {row[0]: sum(map(int, row[1:4])) for row in rows if all(map(str.isdigit, row[1:4])) and row[1:]}
+    assert sum(counts.values()) == sum(claim["whose"] == "paper" for claim in gathered.claims)
+    (dp_sinkhorn,) = [row for row in rows if row[0] == "DP-Sinkhorn"]
+    assert dp_sinkhorn[4].count("(another paper)") == 2
+    (wdp,) = [row for row in rows if row[0] == "WDP"]
+    assert "Instead of 11: holds (dpot)" in wdp[4]
