@@ -20,6 +20,8 @@ AUDITS = {
     "dp_sinkhorn": ["loss.l1=0"],
     "dp_cgan": ["loss.hidden=8"],
     "sketch": ["loss.lines=8", "loss.knots=4", "loss.planes=0", "loss.rounds=1", "task.repetitions=20000"],
+    "sketch_add_remove": ["loss.lines=8", "loss.knots=4", "loss.planes=0", "loss.rounds=1", "task.repetitions=20000"],
+    "gaussian_floor": ["loss.frequencies=2"],
     "adapt/dp_swd": ["loss.projections=50", "loss.batch=1", "task.steps=1"],
     "adapt/dp_dann": [],
     "adapt/sketch": [],

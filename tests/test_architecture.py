@@ -17,7 +17,7 @@ ALLOWED = {
     "privacy": set(),
     "models": {"kernels"},
     "training": {"kernels"},
-    "evaluation": {"models"},  # its classifiers are made of their layers
+    "evaluation": {"models", "training"},  # its classifiers are made of their layers, and average their weights
     "methods": {"transport", "privacy", "models", "training"},
     "reporting": {"privacy"},  # it renders the statements of records
     "papers": {"methods", "transport", "privacy", "models", "training", "data", "evaluation", "reporting"},

@@ -70,6 +70,7 @@ class Dataset:
     coding: Mapping[str, Any] = field(default_factory=dict)  # how a bounded table was scaled (dpot/data/coding.py)
     taken: tuple[str, ...] = ()  # what private records decided about the form of the data: an ε holds if it is public
     uncovered: tuple[str, ...] = ()  # what else no ε covers
+    validation: Split | None = None  # held out of the training records for choices, where a protocol wants that
 
     def __post_init__(self) -> None:
         for part, split in (("train", self.train), ("test", self.test)):

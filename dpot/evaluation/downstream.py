@@ -10,7 +10,7 @@ import json
 import logging
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
-from typing import Literal
+from typing import Any, Literal
 
 import torch
 from torch import Tensor, nn
@@ -18,6 +18,7 @@ from torch import Tensor, nn
 from dpot.disk import write_atomically
 from dpot.errors import UsageError
 from dpot.evaluation import classifiers
+from dpot.evaluation.fid import FrechetInception
 from dpot.evaluation.stepping import Fit, side_by_side
 from dpot.ranges import Count
 
@@ -52,6 +53,19 @@ class Downstream:
         if backend == "sklearn" and (protocol not in SKLEARNS or "cnn" in kinds):
             raise UsageError("classifier.backend=sklearn has no CNN and no patience: use protocol=merf without cnn")
 
+    frechet: FrechetInception | None = None  # the protocol's own FID, in the place of the task's
+
+    def meet(self, data: str, validation: tuple[Tensor, Tensor] | None) -> None:
+        """What will be judged, the name of the data and their validation images: a protocol may depend on it."""
+
+    def remarks(self) -> dict[str, str]:
+        """What a record must say beside the accuracies."""
+        return {}
+
+    def uncovered(self) -> list[str]:
+        """What no ε covers in the accuracies, beside what is always so."""
+        return []
+
     def check(self, shape: tuple[int, ...], samples: int | None) -> None:
         """Refuse what could not be judged so, before anything is trained for it."""
         if (samples or self.samples) < 2:
@@ -67,7 +81,7 @@ class Downstream:
         """Accuracies in % per classifier, one per pass; each pass draws its own samples."""
         return self.gather(side_by_side(self.exams(draw, test_x, test_y, classes, seed), test_x.device))
 
-    def exams(self, draw: Draw, test_x: Tensor, test_y: Tensor, classes: int, seed: int) -> Iterator[Fit[float]]:
+    def exams(self, draw: Draw, test_x: Tensor, test_y: Tensor, classes: int, seed: int) -> Iterator[Fit[Any]]:
         """A training and its accuracy for each pass and classifier; a pass's samples are drawn when it is asked for."""
         shape = tuple(test_x.shape[1:])
         from_minus_one = self.protocol == "dp_sinkhorn"  # to one, black to white; the others see 0 to 1
@@ -79,7 +93,7 @@ class Downstream:
                 generator = torch.Generator(x.device).manual_seed(1000 * seed + index)
                 yield self._exam(self._fit(kind, x.flatten(1), y, classes, shape, generator), test_x, test_y)
 
-    def gather(self, results: Sequence[float]) -> Accuracies:
+    def gather(self, results: Sequence[Any]) -> Accuracies:
         """What the exams gave, in their order, by classifier."""
         return {kind: list(results[i :: len(self.kinds)]) for i, kind in enumerate(self.kinds)}
 
@@ -169,9 +183,9 @@ class Marks:
 
     def __init__(self, path: Path, model: nn.Module, code_and_data: str) -> None:
         self.path, self.key = path, f"{_digest(model)} {code_and_data}"
-        self._found: dict[str, float] = self._read()
+        self._found: dict[str, Any] = self._read()
 
-    def of(self, exams: Iterator[Fit[float]]) -> Iterator[Fit[float]]:
+    def of(self, exams: Iterator[Fit[Any]]) -> Iterator[Fit[Any]]:
         """The exams; one whose mark is known ends with it at once.
 
         Its samples are drawn all the same, so that those of the later ones are what they would have been.
@@ -179,14 +193,14 @@ class Marks:
         for number, exam in enumerate(exams):
             yield self._sat(str(number), exam)
 
-    def _sat(self, number: str, exam: Fit[float]) -> Fit[float]:
+    def _sat(self, number: str, exam: Fit[Any]) -> Fit[Any]:
         if number not in self._found:
             self._found[number] = yield from exam
             self._write()
         exam.close()
         return self._found[number]
 
-    def _read(self) -> dict[str, float]:
+    def _read(self) -> dict[str, Any]:
         try:
             kept = json.loads(self.path.read_text())
             return dict(kept["marks"]) if kept["key"] == self.key else {}

@@ -141,8 +141,11 @@ class Epochs:
         batch: int,
         device: torch.device,
         fast: bool = False,
+        after: Callable[[], None] | None = None,
     ) -> None:
+        """after: called behind every step of the optimiser, and captured with it."""
         self._loss, self._optimiser, self._batch, self._fast = loss, optimiser, batch, fast
+        self._after = after
         self._device = device
         self._total = torch.zeros((), dtype=torch.float64, device=device)
         self._batches_done = torch.zeros(1, dtype=torch.int64, device=device)
@@ -183,4 +186,6 @@ class Epochs:
             self._slope = torch.ones_like(loss) if self._slope is None else self._slope
             loss.backward(self._slope)
         self._optimiser.step()
+        if self._after is not None:
+            self._after()
         self._total.add_(loss.detach(), alpha=len(rows))

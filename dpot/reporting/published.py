@@ -23,6 +23,7 @@ NAMES = {
     "triangle_wad": "TriangleWad",
     "sketch": "Sketch",
     "tables": "Tables",
+    "image_bench": "DPImageBench",
     "field": "The field",
 }
 

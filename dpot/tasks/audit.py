@@ -119,7 +119,7 @@ class Audit(Task):
         caught = all(fault["caught_by"] or fault["harmless"] for fault in faults.values())
         sound = all(part["holds"] for part in parts.values())
         return {
-            **_names(str(cfg.loss._target_), budget),
+            **_names(str(cfg.loss._target_), budget, cfg.loss.get("neighbours", "") == Adjacency.ADD_REMOVE),
             "claimed_epsilon": claimed,
             "delta": delta,
             "confidence": self.confidence,
@@ -291,11 +291,12 @@ def _directions(first: Any, second: Any) -> dict[str, Any]:
     return {"holds": not known_directions(first, second)}
 
 
-def _names(target: str, budget: Budget) -> dict[str, str]:
-    """The method, and the name of its file: dp_merf, adapt-dp_swd, dp_swd-paper."""
+def _names(target: str, budget: Budget, one_more: bool = False) -> dict[str, str]:
+    """The method, and the name of its file: dp_merf, adapt-dp_swd, dp_swd-paper, sketch-add-remove."""
     *room, method = [part for part in target.split(".")[2:-1] if part != "method"]
     prefix = "" if room in ([], ["generate"]) else f"{room[0]}-"
-    return {"method": method, "name": f"{prefix}{method}{'-paper' if budget.mode == 'paper' else ''}", "target": target}
+    variant = ("-paper" if budget.mode == "paper" else "") + ("-add-remove" if one_more else "")
+    return {"method": method, "name": f"{prefix}{method}{variant}", "target": target}
 
 
 def _seeds(seed: int) -> Iterator[int]:

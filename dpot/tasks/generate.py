@@ -92,7 +92,8 @@ class Generate(TrainingTask[GeneratorTraining]):
         if data.classes < 2 and one.downstream.kinds:
             log.info("images without labels: no classifier can be trained on what is generated")
             one.downstream.kinds = []
-        self._check_judges(one.downstream, data, one.profile)
+        one.downstream.meet(data.name, _validation(data))
+        self._check_judges(one, data)
         one.weights = self._weights(cfg.data_root, one.profile)  # now: once it is trained, it cannot be judged again
         model: Generator = config.instantiate(cfg.generator, "generator", classes=data.classes, shape=data.shape)
         one.problem = Problem(
@@ -110,17 +111,23 @@ class Generate(TrainingTask[GeneratorTraining]):
         outcome: Outcome = one.method.fit(one.problem)
         return outcome
 
-    def _check_judges(self, downstream: Downstream, data: Dataset, profile: Profile) -> None:
+    def _check_judges(self, one: GeneratorTraining, data: Dataset) -> None:
         """What could not be judged after the training is refused before it."""
-        if self._samples(profile) < 2:
+        downstream, profile = one.downstream, one.profile
+        if self._samples(one) < 2:
             raise UsageError("task.fid_samples, profile.samples: a Fréchet distance needs at least two images")
-        if len(data.test if self.protocol.reference == "test" else data.train) < 2:
+        if len(data.test if self._protocol(one).reference == "test" else data.train) < 2:
             raise UsageError("dataset.test_fraction: a Fréchet distance needs at least two real images to compare with")
         if downstream.kinds:
             downstream.check(data.shape, profile.samples)
 
-    def _samples(self, profile: Profile) -> int:
-        return min(self.protocol.samples, profile.samples or self.protocol.samples)
+    def _protocol(self, one: GeneratorTraining) -> FrechetInception:
+        """How the FID is measured: as the benchmark of the classifiers wants it, or as the task says."""
+        return one.downstream.frechet or self.protocol
+
+    def _samples(self, one: GeneratorTraining) -> int:
+        most = self._protocol(one).samples
+        return min(most, one.profile.samples or most)
 
     def _weights(self, data_root: str | None, profile: Profile) -> InceptionWeights | None:
         if not (self.fid and profile.fid):
@@ -133,7 +140,7 @@ class Generate(TrainingTask[GeneratorTraining]):
 
     def judge_together(self, trainings: Sequence[GeneratorTraining]) -> None:
         """The downstream accuracies of each, all of them measured side by side."""
-        exams: list[Iterator[Fit[float]]] = []
+        exams: list[Iterator[Fit[Any]]] = []
         for one in trainings:
             one.problem.settle()
             problem, data, downstream = one.problem, one.data, one.downstream
@@ -169,11 +176,13 @@ class Generate(TrainingTask[GeneratorTraining]):
             }
             for name, values in one.accuracies.items()
         }
-        metrics |= self._frechet(one)
+        metrics |= self._frechet(one) | one.downstream.remarks()
         metrics["training"] = one.outcomes["training"].facts()
         if one.method.private:
             note_form(problem.ledger, data)
-        if one.method.private and self.protocol.reference == "train":
+            for what in one.downstream.uncovered():
+                problem.ledger.note_uncovered(what)
+        if one.method.private and self._protocol(one).reference == "train":
             problem.ledger.note_uncovered(_measured_on_training_images(self.judged_on))
         images, labels = self._draw(one, 10 * problem.classes)
         write_atomically(one.run.directory / "samples.png", grid(images.cpu(), labels.cpu(), problem.classes))
@@ -201,15 +210,15 @@ class Generate(TrainingTask[GeneratorTraining]):
         return ways | {"_grey": _as_generated} if self.grey_too else ways
 
     def _frechet(self, one: GeneratorTraining) -> dict[str, float]:
-        problem, data, profile = one.problem, one.data, one.profile
+        problem, data, protocol = one.problem, one.data, self._protocol(one)
         network = None if one.weights is None else inception(read_weights(one.weights.path), problem.device)
-        split = data.test if self.protocol.reference == "test" else data.train
+        split = data.test if protocol.reference == "test" else data.train
         real = unit_range(split.x).to(problem.device)
-        fake, _ = self._draw(one, self._samples(profile))
+        fake, _ = self._draw(one, self._samples(one))
         cache = Path(one.cfg.output_root) / "statistics" if data.public else None
         origin = "" if one.weights is None else one.weights.checksum
-        reference = self.protocol.reference_statistics(real, network, cache, origin)
-        distance = frechet_distance(self.protocol.statistics(fake, network), reference)
+        reference = protocol.reference_statistics(real, network, cache, origin)
+        distance = frechet_distance(protocol.statistics(fake, network), reference)
         return {"fid" if network is not None else "pixel_frechet": distance}
 
 
@@ -225,6 +234,12 @@ def _exams(one: GeneratorTraining) -> int:
 def _measured_on_training_images(judged_on: str) -> str:
     what = "the accuracies and the FID" if judged_on == "train" else "the FID"
     return f"{what} in this record, which are measured on the private training images themselves, without noise"
+
+
+def _validation(data: Dataset) -> tuple[Tensor, Tensor] | None:
+    """Images and labels that were held out for choices."""
+    held = data.validation
+    return None if held is None or held.y is None else (unit_range(held.x), held.y)
 
 
 def _labels(data: Dataset, part: str = "train") -> Tensor:

@@ -148,3 +148,22 @@ def test_real_subset(real: Callable[[str], Path]) -> None:
     # the channel means of the full set, within the error of 5000 images
     means = data.train.x.float().mean((0, 2, 3)) / 255
     torch.testing.assert_close(means, torch.tensor([0.4914, 0.4822, 0.4465]), atol=0.01, rtol=0)
+
+
+def test_the_full_set_as_arrays_is_held_to_its_content(tmp_path: Path) -> None:
+    path = tmp_path / "cifar10" / "cifar10_full.npz"
+    arrays = write_subset(path)
+    with pytest.raises(DataError, match=r"cifar10_full\.npz: corrupt \(sha256 of its arrays"):
+        Small().load(tmp_path)
+    digest = hashlib.sha256()
+    for name in ("x_train", "y_train", "x_test", "y_test"):
+        digest.update(arrays[name].tobytes())
+    known = type("Known", (Small,), {"arrays_checksum": digest.hexdigest()})
+    data = known().load(tmp_path)
+    assert data.comparable
+    assert not data.note
+    assert (data.test.x.numpy() == np.moveaxis(arrays["x_test"], 3, 1)).all()
+    arrays["x_test"][3, 5, 7, 1] ^= 1
+    np.savez(path, **arrays)  # type: ignore[arg-type]
+    with pytest.raises(DataError, match="corrupt"):
+        known().load(tmp_path)

@@ -28,6 +28,8 @@ SMALL = {
     "dp_sinkhorn": [["loss.l1=0"], ["loss.perturb=parameters"], ["loss.clip_per=row"]],
     "dp_cgan": [["loss.hidden=8"]],
     "sketch": [["loss.lines=8", "loss.knots=4", "loss.planes=2", "loss.rounds=1"]],
+    "sketch_add_remove": [["loss.lines=8", "loss.knots=4", "loss.planes=2", "loss.rounds=1"]],
+    "gaussian_floor": [["loss.frequencies=2"]],
     "adapt/dp_swd": [["loss.projections=8"]],
     "distance/sketch": [["loss.directions=2", "loss.label_scale=3"]],
 }

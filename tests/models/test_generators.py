@@ -291,3 +291,24 @@ def test_in_bfloat16_the_dcgan_makes_nearly_the_same_images_and_gradients():
     found = [torch.autograd.grad(x, list(m.parameters()), slope) for x, m in zip(images, (plain, rounded), strict=True)]
     for one, other in zip(*found, strict=True):
         assert float((one - other).norm() / one.norm()) < 0.15
+
+
+@pytest.mark.parametrize("subpixel", [False, True])
+def test_grain_belongs_to_the_code(subpixel):
+    """The same codes give the same images, and the noise behind the code changes them without changing the rest."""
+    torch.manual_seed(0)
+    model = SketchDCGAN(2, (3, 13, 11), width=4, blocks=1, subpixel=subpixel, smooth=False, resized=True, grain=True)
+    assert model.size["resized"]
+    model.eval()
+    random, labels = torch.Generator().manual_seed(0), torch.tensor([0, 1])
+    code = model.code(2, random, "cpu")
+    assert code.shape[1] == 32 + (0 if subpixel else 14 * 14)
+    with torch.no_grad():
+        for grain in model.grains:
+            grain.strength.fill_(0.5)
+        assert torch.equal(model(code, labels), model(code, labels))
+        changed = code.clone()
+        changed[1, 32:] += 1
+        assert model(code, labels).shape == (2, 3, 13, 11)
+        assert torch.equal(model(code, labels)[0], model(changed, labels)[0])
+        assert torch.equal(model(code, labels)[1], model(changed, labels)[1]) == subpixel

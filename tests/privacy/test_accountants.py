@@ -143,8 +143,7 @@ def test_pld_needs_fine_cells_where_losses_are_small() -> None:
     assert pld_epsilon(event, 1e-5, discretisation=1e-4) > 1.03
 
 
-@pytest.mark.parametrize("z", [0.13, 0.05, 0.01, 0.002])
-@pytest.mark.parametrize("rate", [0.3, 0.05])
+@pytest.mark.parametrize(("z", "rate"), [(0.13, 0.3), (0.05, 0.05), (0.01, 0.3), (0.002, 0.05)])
 def test_pld_copes_with_hardly_any_noise(z: float, rate: float) -> None:
     """One sampled release, by the exact δ_q(ε) = q·δ(log(1 + (e^ε - 1)/q)) of Poisson sampling."""
     exact = gaussian_epsilon(z, 1e-5 / rate) + math.log(rate)

@@ -20,7 +20,8 @@ from dpot.tasks.data import Data, catalogue
 NAMES = {
     "mnist", "fashion_mnist", "usps", "cifar10", "svhn", "celeba32", "celeba64", "digits", "gaussians", "folder",
     "table", "bbc", "mnist_to_usps", "usps_to_mnist", "dslr_to_webcam", "dslr_to_amazon", "amazon_to_webcam",
-    "amazon_to_dslr", "webcam_to_amazon", "webcam_to_dslr", "visda",
+    "amazon_to_dslr", "webcam_to_amazon", "webcam_to_dslr", "visda", "bench_mnist", "bench_fashion_mnist",
+    "bench_cifar10", "bench_celeba32",
 }  # fmt: skip
 
 

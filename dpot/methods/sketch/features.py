@@ -3,7 +3,8 @@
 A *map* takes records to positions in units of knots; a *layout* says which positions are lines (counted in soft bins
 one by one) and which are pairs spanning planes. A record's soft-bin weights on one line or plane are non-negative and
 sum to 1, so whatever the map, replacing one record, label and all, moves the counts of k lines and planes by at most
-√(2k) in L2 (by √2 on each: two non-negative vectors of norm at most 1, in the same class or in two).
+√(2k) in L2 (by √2 on each: two non-negative vectors of norm at most 1, in the same class or in two). A record more or
+less moves them by at most √k.
 """
 
 from __future__ import annotations
@@ -47,7 +48,11 @@ class Layout:
     @property
     def sensitivity(self) -> float:
         """√(2k)·unit: the most that the counts move, in L2, when one record is replaced."""
-        return self.unit * math.sqrt(2 * self.pieces)
+        return self.reach(2)
+
+    def reach(self, moved: int) -> float:
+        """The same for `moved` records that come or go: 2 where one is replaced, 1 where one is more or less."""
+        return self.unit * math.sqrt(moved * self.pieces)
 
     @property
     def unit(self) -> int:

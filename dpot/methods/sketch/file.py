@@ -20,7 +20,7 @@ from dpot.errors import DataError, DpotError
 from dpot.methods.sealed import read_sealed, seal
 from dpot.methods.sketch.features import Layout, LearnedMap, LinearMap, RecordMap, freeze
 from dpot.methods.sketch.rules import Plan
-from dpot.methods.sketch.textures import Pooled, TextureMap
+from dpot.methods.sketch.textures import Look, Pooled, TextureMap
 from dpot.methods.verify import SAME, conform, verified
 from dpot.models.feature_network import FeatureNetwork
 from dpot.privacy.events import CountGaussian, Event
@@ -48,7 +48,7 @@ class Release:
 
     shape: tuple[int, int, int]
     classes: int
-    records: int  # public under replacement
+    records: int  # public under replacement; as released, where neighbours differ in the number
     counts: Tensor  # (classes,) as the noisy bins say
     rounds: list[Round]
     plan: Plan
@@ -178,7 +178,7 @@ def _round(told: _Round, own: dict[str, Tensor], release: _Facts) -> Round:
     elif told.kind == "learned":
         _shaped(own["weights"], "weights", (len(own["weights"]), layout.positions), torch.float32)
         _shaped(own["shift"], "shift", (layout.positions,), torch.float32)
-    elif len(own["filters"]) != layout.lines:
+    elif len(own["filters"]) * int(told.facts.get("look", {}).get("cells", 1)) ** 2 != layout.lines + 2 * layout.planes:
         raise DataError(f"filters: {len(own['filters'])}, the layout has {layout.lines}")
     if told.kind != "linear" and told.facts.get("shape") != release.shape:
         raise DataError("a round's shape is another than the release's")
@@ -218,7 +218,8 @@ def load_map(kind: str, tensors: Mapping[str, Tensor], facts: Mapping[str, Any])
         return LinearMap(tensors["weights"], tensors["stretch"], tensors["shift"], int(facts["grid"]))
     channels, height, width = facts["shape"]
     if kind == "textures":
-        return TextureMap(tensors["filters"], (channels, height, width), int(facts["knots"]), int(facts["grid"]))
+        look = conform(Look, facts.get("look", {}), "look")
+        return TextureMap(tensors["filters"], (channels, height, width), int(facts["knots"]), int(facts["grid"]), look)
     networks = []
     for index, style in enumerate(facts["networks"]):
         network = FeatureNetwork(style, (channels, height, width), int(facts["classes"]))

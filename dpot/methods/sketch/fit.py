@@ -8,6 +8,8 @@ bins this is a sliced MMD, on cumulated ones a sliced Cramér distance; both are
 
 from __future__ import annotations
 
+import copy
+import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 
@@ -41,6 +43,8 @@ TABLE_NETWORKS: tuple[Style, ...] = ("dense", "dense", "dense")
 NETWORK_RATE, INPUT_NOISE = 2e-3, 0.1
 NETWORK_STEPS, NETWORK_BATCH = 720, 500
 NETWORK_STEPS_ON_CPU, NETWORK_BATCH_ON_CPU = 300, 100
+SECONDS_ON_CPU = (150.0, 75.0)  # of the two fits to photographs
+TRIED, LEAST_TIMED = 4, 200  # steps that are tried to know the machine's speed; steps that a fit has at least
 MOST_HIDDEN = 256  # principal directions of the networks' hidden units that are kept
 
 
@@ -152,6 +156,27 @@ def fit_step(
         return {"loss": loss, **unseen}
 
     return step
+
+
+def steps_in(
+    seconds: float,
+    targets: Sequence[Target],
+    model: Generator,
+    weights: Tensor,
+    per_class: int,
+    random: torch.Generator,
+) -> int:
+    """How many steps this machine makes in so many seconds: a few are tried, on copies."""
+    trial = copy.deepcopy(model)
+    own = torch.Generator(random.device)
+    own.set_state(random.get_state())
+    step = fit_step(targets, trial, torch.optim.Adam(trial.parameters()), weights, per_class, own)
+    took = []
+    for _ in range(TRIED):
+        began = time.perf_counter()
+        step()
+        took.append(time.perf_counter() - began)
+    return max(LEAST_TIMED, int(seconds / min(took)))
 
 
 def styles_for(shape: ImageShape, device: torch.device) -> tuple[Style, ...]:

@@ -11,19 +11,23 @@ distributions of the projections, and these can be released once:
 5. The generator is fitted to both rounds.
 
 Only 1, 2 and 4 touch the records, and they are Gaussian mechanisms on whole numbers whose noise multipliers compose
-exactly to the one that the budget allows. Neighbouring data sets differ in one record, its label included.
+exactly to the one that the budget allows. Neighbouring data sets differ in one record, its label included: it is
+another one, or (neighbours=add-remove) it is there or not. In the second case the number of records is released first,
+with noise, and takes the place of the exact one from there on; the others need 1/√2 of the noise, or half of it.
 """
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator
-from dataclasses import replace
+from dataclasses import asdict, replace
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, Literal
 
 import torch
 from torch import Tensor
 
+from dpot.disk import write_atomically
 from dpot.errors import UsageError
 from dpot.methods.generate.base import Method, Problem
 from dpot.methods.sketch import rules
@@ -32,19 +36,22 @@ from dpot.methods.sketch.features import Layout, LearnedMap, LinearMap
 from dpot.methods.sketch.file import CERTAIN, Release, Round, load_map
 from dpot.methods.sketch.fit import (
     CUMULATED,
+    LEAST_TIMED,
+    SECONDS_ON_CPU,
     Target,
     class_weights,
     expectations,
     fit_step,
     learn_map,
+    steps_in,
     styles_for,
 )
-from dpot.methods.sketch.release import MEAN_SHARE, Sketcher, Stream, class_counts, read_moments
+from dpot.methods.sketch.release import MEAN_SHARE, Sketcher, Stream, class_counts, read_moments, release_number
 from dpot.methods.sketch.rules import Plan
-from dpot.methods.sketch.textures import Pooled, TextureMap, places_of
+from dpot.methods.sketch.textures import SQUEEZE, STRIDE, Look, TextureMap
 from dpot.models.generator import synthesize
 from dpot.privacy import calibration
-from dpot.privacy.events import Gaussian
+from dpot.privacy.events import Adjacency, Gaussian
 from dpot.ranges import Count, Fraction, NonNegative, NonNegativeInt, Positive, Range
 from dpot.training.ema import EMA
 from dpot.training.engine import Outcome
@@ -61,12 +68,15 @@ class Sketch(Method):
 
     What is given here replaces a rule, for ablations: lines, knots, planes, shares, steps, batch, rounds, textures
     (textures.py), which directions (directions.py), hard bins in the place of soft ones; cumulated
-    weighs cumulated bins against plain ones.
+    weighs cumulated bins against plain ones. photographs: their settings (rules.py), null: in colour and on a GPU.
     """
 
     tasks = ("generate", "synthesize")
+    records = 0  # how many there are: exactly where that is public, else as released
+    doubt = 0.0  # the deviation of the noise in that
     afterwards = (
         *("steps", "second_steps", "step_factor", "batch", "cumulated", "learning_rate", "second_learning_rate", "ema"),
+        "texture_weight",
     )
     # Which networks the second round looks through is public. An audit, which only tests the noise, trains them barely.
     network_steps: int | None = None
@@ -79,6 +89,12 @@ class Sketch(Method):
         knots: Annotated[int, Range(at_least=2)] | None = None,
         planes: NonNegativeInt | None = None,
         textures: NonNegativeInt = 0,
+        texture_share: Fraction = TEXTURE_SHARE,
+        texture_weight: NonNegative = TEXTURE_WEIGHT,
+        texture_scales: Count = 1,
+        texture_cells: Count = 1,
+        texture_pairs: NonNegativeInt = 0,
+        squeeze: Positive = SQUEEZE,
         directions: str = "mixed",
         hard: bool = False,
         second_share: Fraction | None = None,
@@ -90,19 +106,30 @@ class Sketch(Method):
         learning_rate: Positive = 2e-3,
         second_learning_rate: Positive = 1e-3,
         ema: Fraction = 0.999,
+        neighbours: Literal["replace-one", "add-remove"] = "replace-one",
+        photographs: bool | None = None,
     ) -> None:
+        self.neighbours = Adjacency(neighbours)
         self.rounds, self.lines, self.knots, self.planes = rounds, lines, knots, planes
         self.second_share, self.steps, self.second_steps = second_share, steps, second_steps
         self.textures, self.batch = textures, batch
+        self.texture_share, self.texture_weight, self.texture_cells = texture_share, texture_weight, texture_cells
+        self.texture_scales, self.texture_pairs, self.squeeze = texture_scales, texture_pairs, squeeze
         self.directions, self.hard, self.step_factor, self.cumulated = directions, hard, step_factor, cumulated
         self.learning_rate, self.second_learning_rate, self.ema = learning_rate, second_learning_rate, ema
+        self.photographs = photographs
         self.release: Release | None = None
 
     def fit(self, problem: Problem) -> Outcome:
         """Release, fit, release again where the classifiers look, fit again."""
         multiplier = calibration.find_sigma(Gaussian, 1, problem.budget) * ROUNDING
+        self._count_records(problem, multiplier)
+        if self._sees_photographs(problem):
+            signal = rules.signal_of(self.records, problem.classes, 1 / multiplier, self._moved)
+            self._set(rules.PHOTOGRAPHS | {"textures": rules.textures(signal)})
         plan = self.plan(problem, 1 / multiplier)
-        _refuse_few(problem, plan.count_deviation(1 / multiplier))
+        deviation = plan.count_deviation(1 / multiplier)
+        _refuse_few(problem, self.records, deviation)
         sketcher = Sketcher(_stream(problem), problem.generator.shape, problem.classes, plan, multiplier, problem)
         sketcher.check(self._layouts(problem, plan))
         if self.directions not in KINDS:
@@ -110,43 +137,47 @@ class Sketch(Method):
                 f"the directions in {Path(self.directions).name}: they must not have been made from these records"
             )
         first = self._first_round(problem, sketcher, plan)
-        counts = class_counts(first.noisy, first.layout, len(problem.images))
-        rounds = [first, *self._texture_round(problem, sketcher, plan)]
-        targets = [_target(one, counts, self.cumulated) for one in rounds]
+        counts = class_counts(first.noisy, first.layout, self.records, (self.doubt / deviation) ** 2)
+        rounds = [first, *self._texture_rounds(problem, sketcher, plan)]
+        targets = [self._target(one, counts) for one in rounds]
         weights = class_weights(counts)
         outcome = self._train(problem, targets, weights, plan, 1)
         for number in range(2, 2 + plan.learned_rounds):
             learned = self._learned_round(problem, sketcher, plan, number)
             rounds.append(learned)
-            targets.append(_target(learned, counts))
+            targets.append(self._target(learned, counts))
             outcome = _joined(outcome, self._train(problem, targets, weights, plan, number))
         self.release = Release(
             shape=problem.generator.shape,
             classes=problem.classes,
-            records=len(problem.images),
+            records=self.records,
             counts=counts,
             rounds=rounds,
             plan=plan,
-            deviation=plan.count_deviation(1 / multiplier),
+            deviation=deviation,
         )
         problem.ledger.note_uncovered(
             "the rules that set the sketch's parameters were found on MNIST's training images (where lines look: on "
-            "Fashion-MNIST's too; their colours: on images of CIFAR-10), outside this budget"
+            "Fashion-MNIST's too; all that is for colours: on images of CIFAR-10), outside this budget"
         )
         return outcome
 
     def refit(self, problem: Problem, release: Release) -> Outcome:
         """Fit problem.generator, a fresh one, to all rounds of a release: no records, nothing to charge."""
-        plan = release.plan.adapted(release.classes, problem.device.type == "cuda")
+        colour = release.shape[0] > 1 and not is_table(release.shape)
+        if any(one.kind == "textures" for one in release.rounds) and self._sees_photographs(problem):
+            self._set({name: rules.PHOTOGRAPHS[name] for name in ("cumulated", "texture_weight")})
+        plan = release.plan.adapted(release.classes, problem.device.type == "cuda", colour)
         plan = replace(plan, steps=problem.steps(self.steps or plan.steps))
-        targets = [_target(one, release.counts, self.cumulated) for one in release.rounds]
+        targets = [self._target(one, release.counts) for one in release.rounds]
         return self._train(problem, targets, class_weights(release.counts), plan, 1)
 
     def plan(self, problem: Problem, mu: float) -> Plan:
         """The plan by rule, with whatever was given replaced."""
         table = is_table(problem.generator.shape)
         cuda = problem.device.type == "cuda"
-        made = rules.plan(len(problem.images), problem.classes, mu, not table, self.rounds, cuda)
+        colour = problem.generator.shape[0] > 1 and not table
+        made = rules.plan(self.records, problem.classes, mu, not table, self.rounds, cuda, self._moved, colour)
         layout = replace(
             made.layout,
             lines=self.lines or made.layout.lines,
@@ -160,12 +191,39 @@ class Sketch(Method):
         if problem.max_steps and problem.max_steps < steps + second_steps:  # a small profile: both fits shortened alike
             part = problem.max_steps / (steps + second_steps)
             steps, second_steps = max(1, round(part * steps)), max(1, round(part * second_steps))
-        textures = TEXTURE_SHARE if self.textures and places_of(problem.generator.shape) else 0.0
+        textures = self.texture_share if self._looks(problem.generator.shape) else 0.0
         made = replace(made, layout=layout, second_share=second, texture_share=textures)
         if made.first_share <= 0:
             raise UsageError(f"loss.second_share={second:g}: nothing is left for the first round; it must be smaller")
         per_class = max(2, self.batch // problem.classes // 2 * 2) if self.batch else made.per_class
         return replace(made, steps=steps, second_steps=second_steps, per_class=per_class)
+
+    @property
+    def _moved(self) -> int:
+        return 2 if self.neighbours is Adjacency.REPLACE_ONE else 1
+
+    def _sees_photographs(self, problem: Problem) -> bool:
+        """Whether their settings are taken: on a GPU for images in colour, unless textures or directions are given."""
+        if self.photographs is not None:
+            return self.photographs
+        shape, given = problem.generator.shape, self.textures > 0 or self.directions != "mixed"
+        return problem.device.type == "cuda" and shape[0] > 1 and not is_table(shape) and not given
+
+    def _set(self, values: dict[str, Any]) -> None:
+        for name, value in values.items():
+            setattr(self, name, value)
+
+    def _count_records(self, problem: Problem, multiplier: float) -> None:
+        """Their number: public where one is replaced, else released with noise before all the rest."""
+        if self.neighbours is Adjacency.REPLACE_ONE:
+            self.records, self.doubt = len(problem.images), 0.0
+            return
+        share = rules.COUNT_SHARE
+        self.records, self.doubt = release_number(problem, len(problem.images), multiplier / math.sqrt(share))
+        problem.ledger.note_uncovered(
+            "the exact number of records, where it is written beside the release: δ is compared with it, and the "
+            "record of a run names it. What is released and fitted knows the noisy number only"
+        )
 
     def _first_round(self, problem: Problem, sketcher: Sketcher, plan: Plan) -> Round:
         for_norm = sketcher.open(plan.norm_share, "histogram of lengths")
@@ -176,7 +234,8 @@ class Sketch(Method):
         def make() -> dict[str, Tensor]:
             bound = sketcher.norms(for_norm)
             sums = sketcher.moments(bound, for_mean, for_square)
-            moments = read_moments(sums, sketcher.shape, bound, for_square.noise_multiplier)
+            told = None if self.neighbours is Adjacency.REPLACE_ONE else self.records
+            moments = read_moments(sums, sketcher.shape, bound, for_square.noise_multiplier, told)
             directions = draw_directions(
                 sketcher.shape, plan.layout, moments, plan.low_noise, problem.random, self.directions
             )
@@ -194,25 +253,34 @@ class Sketch(Method):
         found = [(plan.first_share, plan.layout)]
         if plan.learned_rounds:
             found.append((plan.second_share / plan.learned_rounds, plan.second_layout))
-        if plan.texture_share:
-            places = places_of(problem.generator.shape)
-            found.append((plan.texture_share, Pooled(self.textures, TEXTURE_KNOTS, places=places)))
-        return found
+        looks, shape = self._looks(problem.generator.shape), problem.generator.shape
+        return found + [
+            (plan.texture_share / len(looks), look.layout(self.textures, TEXTURE_KNOTS, shape)) for look in looks
+        ]
 
-    def _texture_round(self, problem: Problem, sketcher: Sketcher, plan: Plan) -> list[Round]:
-        if not plan.texture_share:
-            return []
-        release = sketcher.open(plan.texture_share, "textures")
-        facts = {"shape": list(sketcher.shape), "knots": TEXTURE_KNOTS, "grid": sketcher.grid}
-        layout = Pooled(self.textures, TEXTURE_KNOTS, places=places_of(sketcher.shape))
+    def _looks(self, shape: tuple[int, int, int]) -> list[Look]:
+        """Textures at the image's size, at half of it, … as far as the image is large enough."""
+        scales = [2**i for i in range(self.texture_scales if self.textures else 0)]
+        looks = [Look(scale, self.texture_cells, self.squeeze, self.texture_pairs, STRIDE) for scale in scales]
+        return [look for look in looks if all(look.grid(shape))]
+
+    def _texture_rounds(self, problem: Problem, sketcher: Sketcher, plan: Plan) -> list[Round]:
+        looks = self._looks(sketcher.shape)
+        return [self._texture_round(problem, sketcher, plan.texture_share / len(looks), look) for look in looks]
+
+    def _texture_round(self, problem: Problem, sketcher: Sketcher, share: float, look: Look) -> Round:
+        name = "textures" if look.scale == 1 else f"textures-{look.scale}"
+        release = sketcher.open(share, name)
+        facts = {"shape": list(sketcher.shape), "knots": TEXTURE_KNOTS, "grid": sketcher.grid, "look": asdict(look)}
+        layout = look.layout(self.textures, TEXTURE_KNOTS, sketcher.shape)
 
         def make() -> dict[str, Tensor]:
-            made = TextureMap.draw(self.textures, sketcher.shape, TEXTURE_KNOTS, sketcher.grid, problem.random)
+            made = TextureMap.draw(self.textures, sketcher.shape, TEXTURE_KNOTS, sketcher.grid, problem.random, look)
             return made.tensors() | {"noisy": sketcher.bins(made, layout, release)}
 
-        kept = problem.keep_release("sketch-textures", [release], make, facts)
+        kept = problem.keep_release(f"sketch-{name}", [release], make, facts)
         noisy = kept.pop("noisy")
-        return [Round("textures", load_map("textures", kept, facts), layout, noisy, facts)]
+        return Round("textures", load_map("textures", kept, facts), layout, noisy, facts)
 
     def _learned_round(self, problem: Problem, sketcher: Sketcher, plan: Plan, number: int) -> Round:
         share = plan.second_share / plan.learned_rounds
@@ -242,9 +310,30 @@ class Sketch(Method):
         noisy = kept.pop("noisy")
         return Round("learned", load_map("learned", kept, facts), plan.second_layout, noisy, facts)
 
+    def _in_time(self, problem: Problem, targets: list[Target], weights: Tensor, plan: Plan, number: int) -> int:
+        """The plan's steps; of photographs on a CPU only as many as minutes allow, and the same after a kill."""
+        steps = plan.steps if number == 1 else plan.second_steps
+        shape, given = problem.generator.shape, self.steps if number == 1 else self.second_steps
+        if problem.device.type == "cuda" or shape[0] == 1 or is_table(shape) or given or steps <= LEAST_TIMED:
+            return steps
+        told = problem.checkpoints / f"steps-{number}.txt" if problem.checkpoints else None
+        if told and told.exists():
+            return int(told.read_text())
+        seconds = SECONDS_ON_CPU[min(number, 2) - 1] * self.step_factor
+        steps = min(steps, steps_in(seconds, targets, problem.generator, weights, plan.per_class, problem.random))
+        if told:
+            write_atomically(told, str(steps))
+        return steps
+
+    def _target(self, one: Round, counts: Tensor) -> Target:
+        """A round as the fit sees it: cumulated bins count on the first round only, textures have their weight."""
+        cumulated = self.cumulated if one.kind == "linear" else 0.0
+        weight = self.texture_weight if one.kind == "textures" else 1.0
+        return Target(one.record_map, one.layout, expectations(one.noisy, counts, one.layout), cumulated, weight)
+
     def _train(self, problem: Problem, targets: list[Target], weights: Tensor, plan: Plan, number: int) -> Outcome:
         model = problem.generator
-        steps = plan.steps if number == 1 else plan.second_steps
+        steps = self._in_time(problem, targets, weights, plan, number)
         rate = self.learning_rate if number == 1 else self.second_learning_rate
         optimizer = torch.optim.Adam(model.parameters(), lr=rate)
         step = fit_step(targets, model, optimizer, weights, plan.per_class, problem.random)
@@ -257,26 +346,15 @@ class Sketch(Method):
         return outcome
 
 
-def _refuse_few(problem: Problem, deviation: float) -> None:
-    """Too few records for the noise: known from public numbers, before anything is spent."""
-    records, classes = len(problem.images), problem.classes
+def _refuse_few(problem: Problem, records: int, deviation: float) -> None:
+    """Too few records for the noise: known from public numbers before anything is spent, or from the released one."""
+    classes = problem.classes
     if records < CERTAIN * deviation * classes:
         raise UsageError(
             f"{records} records in {classes} class{'es' if classes > 1 else ''} at epsilon={problem.budget.epsilon:g}: "
             f"the noise hides {CERTAIN * deviation:.3g} records of a class; give more records, fewer classes, "
             "no labels, or raise privacy.epsilon"
         )
-
-
-def _target(one: Round, counts: Tensor, cumulated: float = CUMULATED) -> Target:
-    """A round as the fit sees it: cumulated bins count on lines only, textures by their share of the budget."""
-    return Target(
-        one.record_map,
-        one.layout,
-        expectations(one.noisy, counts, one.layout),
-        cumulated if one.kind == "linear" else 0.0,
-        TEXTURE_WEIGHT if one.kind == "textures" else 1.0,
-    )
 
 
 def _stream(problem: Problem) -> Stream:

@@ -5,13 +5,17 @@
     counts = sketcher.bins(map, layout, release) # how the records are spread along lines and over planes
 
 Three kinds of release, each a Gaussian mechanism on whole numbers (dpot/privacy/counts.py), with the noise multiplier
-z/√share, so that together they are one with multiplier z. Neighbours: one record, label included, is another one.
+z/√share, so that together they are one with multiplier z. Neighbours: one record, label included, is another one (or is
+there or not, see below).
 
 1. norms, a soft histogram of the records' lengths in the public subspace (1% of the budget): sensitivity √2.
 2. moments: c = record in the subspace, clipped to length R. Σc has sensitivity 2R; Σccᵀ has √2·R² in Frobenius norm,
    as ‖ccᵀ - ddᵀ‖² = |c|⁴ + |d|⁴ - 2(c·d)² ≤ 2R⁴. The Frobenius norm counts an entry off the diagonal twice, so noise
    σ on the diagonal and σ/√2 above it is the Gaussian mechanism of scale σ at that sensitivity.
 3. bins on lines and planes: √(2k) (features.py).
+
+Where neighbours differ in one record more or less, the number of records is released first, with sensitivity 1, and one
+vector in the place of two moves the others: by 1, R, R² and √k.
 
 The records are read as a stream, several times; memory does not grow with their number. Sums of whole numbers do not
 depend on the order, so several processes may count a part each (`Together`).
@@ -32,7 +36,7 @@ from dpot.methods.sketch.features import UNIT, WEIGHT_GRID, Layout, RecordMap, w
 from dpot.methods.sketch.rules import Plan
 from dpot.privacy.counts import check_drawable, count_deviation
 from dpot.privacy.discrete import LARGEST_DEVIATION
-from dpot.privacy.events import CountGaussian
+from dpot.privacy.events import Adjacency, CountGaussian
 from dpot.transport.directions import ImageShape
 from dpot.transport.soft_bins import count_lines
 
@@ -100,7 +104,7 @@ class Sketcher:
 
     def open(self, share: float, what: str) -> Release:
         """A release of this share of the budget."""
-        return self.gate.release(CountGaussian(self.noise_multiplier / math.sqrt(share)), source=f"{SOURCE}: {what}")
+        return open_counts(self.gate, self.noise_multiplier / math.sqrt(share), what, self.plan.moved)
 
     def check(self, layouts: Sequence[tuple[float, Layout]]) -> None:
         """Refuse, before the first charge, what no exact noise could be drawn for; `layouts` with their shares.
@@ -110,10 +114,10 @@ class Sketcher:
         longest, moments = self._bound(NORM_KNOTS), self.plan.moment_share
         grid = coefficient_grid(longest, self.noise_multiplier / math.sqrt(moments * (1 - MEAN_SHARE)))
         for share, sensitivity in [
-            (self.plan.norm_share, UNIT * math.sqrt(2)),
-            (moments * MEAN_SHARE, 2.0 * math.floor(longest * grid)),
-            (moments * (1 - MEAN_SHARE), _square_sensitivity(longest, grid)),
-            *((share, layout.sensitivity) for share, layout in layouts),
+            (self.plan.norm_share, UNIT * math.sqrt(self.plan.moved)),
+            (moments * MEAN_SHARE, float(self.plan.moved * math.floor(longest * grid))),
+            (moments * (1 - MEAN_SHARE), _square_sensitivity(longest, grid, self.plan.moved)),
+            *((share, layout.reach(self.plan.moved)) for share, layout in layouts),
         ]:
             check_drawable(count_deviation(sensitivity, self.noise_multiplier / math.sqrt(share)), SOURCE)
 
@@ -128,7 +132,7 @@ class Sketcher:
             lengths = self._coefficients(records).square().sum(1).sqrt() / COEFFICIENT_GRID
             one_class = torch.zeros(len(records), dtype=torch.int64, device=device)
             count_lines(counts, lengths[:, None] / reach * (NORM_KNOTS - 1), one_class, UNIT)
-        noisy = self._released(release, counts, UNIT * math.sqrt(2)).double().view(-1).clamp(min=0)
+        noisy = self._released(release, counts, UNIT * math.sqrt(self.plan.moved)).double().view(-1).clamp(min=0)
         below = noisy.cumsum(0) / noisy.sum().clamp(min=1)
         knot = int((below < 1 - CLIPPED_SHARE).sum())
         return self._bound(knot)
@@ -152,9 +156,9 @@ class Sketcher:
             total += cut.sum(0).long()
             square += (cut.T @ cut).round().long()  # whole numbers below 2^53: exact
             records_seen += len(records)
-        total = self._released(for_mean, total, 2 * limit)
+        total = self._released(for_mean, total, self.plan.moved * limit)
         above = torch.triu(torch.ones_like(square, dtype=torch.bool), 1)
-        sensitivity = _square_sensitivity(bound, grid)
+        sensitivity = _square_sensitivity(bound, grid, self.plan.moved)
         square = self.together.add_up(square)
         parts = for_square(
             {"diagonal": square.diagonal().clone(), "above": square[above]},
@@ -172,7 +176,7 @@ class Sketcher:
         for records, labels in self.stream():
             for part, own in zip(records.split(step), labels.split(step), strict=True):
                 layout.count(counts, record_map.exactly(part), own)
-        return self._released(release, counts, layout.sensitivity)
+        return self._released(release, counts, layout.reach(self.plan.moved))
 
     def _released(self, release: Release, counts: Tensor, sensitivity: float) -> Tensor:
         return self.together.agree(release(self.together.add_up(counts), sensitivity))
@@ -202,31 +206,56 @@ def coefficient_grid(bound: float, noise_multiplier: float) -> int:
     return grid
 
 
-def _square_sensitivity(bound: float, grid: int) -> float:
-    """√2·R² in units of 1/grid²: how far one record moves Σccᵀ in Frobenius norm."""
-    return math.sqrt(2) * math.floor(bound * grid) ** 2
+def _square_sensitivity(bound: float, grid: int, moved: int = 2) -> float:
+    """√2·R² in units of 1/grid²: how far one record moves Σccᵀ in Frobenius norm; R² for one more or less."""
+    return math.sqrt(moved) * math.floor(bound * grid) ** 2
+
+
+def open_counts(gate: Gate, noise_multiplier: float, what: str, moved: int) -> Release:
+    """A way out for whole numbers, for neighbours that differ in a replaced record (2 moved) or in one more (1)."""
+    adjacency = Adjacency.REPLACE_ONE if moved == 2 else Adjacency.ADD_REMOVE
+    return gate.release(CountGaussian(noise_multiplier, adjacency), source=f"{SOURCE}: {what}")
+
+
+def release_number(gate: Gate, records: int, noise_multiplier: float) -> tuple[int, float]:
+    """(the number of records with noise, at least 1; the deviation of the noise): it is moved by 1 by one more."""
+    release = open_counts(gate, noise_multiplier, "number of records", 1)
+
+    def make() -> dict[str, Tensor]:
+        return {"number": release(torch.tensor([records], device=gate.noise.device), 1.0)}
+
+    found = gate.keep_release("sketch-number", [release], make)
+    return max(1, int(found["number"])), release.deviation(1.0)
 
 
 def read_moments(
-    released: tuple[Tensor, Tensor, Tensor], shape: ImageShape, bound: float, noise_multiplier: float
+    released: tuple[Tensor, Tensor, Tensor],
+    shape: ImageShape,
+    bound: float,
+    noise_multiplier: float,
+    records: int | None = None,
 ) -> Moments:
-    """Mean and covariance from the noisy sums; `noise_multiplier` is that of the second moments."""
+    """Mean and covariance from the noisy sums; `noise_multiplier` is that of the second moments.
+
+    records: as many as the noisy number says, where neighbours differ in the number; then the noise is less, too.
+    """
     seen, total, square = released
-    count = max(1, int(seen))
+    count = max(1, int(seen) if records is None else records)
     grid = coefficient_grid(bound, noise_multiplier)
     mean = total.double() / (count * grid)
     second = square.double() / (count * grid**2)
-    noise = bound**2 * noise_multiplier / count
+    noise = bound**2 * noise_multiplier / count * (1.0 if records is None else math.sqrt(0.5))
     covariance = second - torch.outer(mean, mean)
     basis = public_basis(shape).to(total.device)
     return Moments(basis, mean.float(), covariance.float(), noise)
 
 
-def class_counts(noisy: Tensor, layout: Layout, records: int) -> Tensor:
+def class_counts(noisy: Tensor, layout: Layout, records: int, doubt: float = 0.0) -> Tensor:
     """How many records each class has, as the noisy bins say; together they are the public number of records.
 
     Every line's and plane's bins sum to 256 per record: k measurements of the same number. What the sum of all
-    classes is off is noise, shared out equally (the least-squares answer).
+    classes is off is noise, shared out equally (the least-squares answer). doubt: the variance of the noise in
+    `records` over that of a class's total; the sum is then drawn to it by as much as least squares says.
     """
     totals = noisy.double().sum(1) / (layout.unit * layout.pieces)
-    return totals + (records - totals.sum()) / len(totals)
+    return totals + (records - totals.sum()) / (len(totals) + doubt)
