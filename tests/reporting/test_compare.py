@@ -163,7 +163,7 @@ def test_every_format_holds_every_row(sheet):
     assert r"87.0$^\ast$" in tables.latex(sheet, cells)
     assert "not comparable with the published number" in tables.latex(sheet, cells)
     rows = list(csv.DictReader(io.StringIO(tables.comma_separated(cells))))
-    assert len(rows) == len(cells) == 8 * 4
+    assert len(rows) == len(cells) == 12 * 4
 
 
 def test_claims_beside_a_record_are_found_again(tmp_path, sheet):
