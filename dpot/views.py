@@ -17,11 +17,10 @@ import torch
 from torch import Tensor
 
 from dpot.data.coding import Coding, ImageCoding, Number, TableCoding, written
-from dpot.data.dtypes import as_frame, typed
+from dpot.data.dtypes import as_frame, numbered_labels, typed
 from dpot.data.schema import Schema
 from dpot.disk import write_atomically
 from dpot.errors import DataError, UsageError
-from dpot.forms import class_numbers
 from dpot.released import comparisons
 from dpot.reporting import synthesis_page
 from dpot.reporting.figures import grid
@@ -197,7 +196,7 @@ def _encoded(own: Synthesizer, X: Any, y: Any) -> tuple[Tensor, Tensor | None]:
     else:
         frame, _ = as_frame(typed(X, own.ranges, own.categories)[0])
         encoded = own.coding_.encode(frame)
-    numbers = class_numbers(y, len(encoded), own.classes_)[0] if y is not None and own.classes_ else None
+    numbers = numbered_labels(y, len(encoded), own.classes_)[0] if y is not None and own.classes_ else None
     return encoded.flatten(1), numbers
 
 

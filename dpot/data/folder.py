@@ -68,9 +68,11 @@ class Folder(FileSource):
         follow_links: bool = False,
         classes: list[str | int] | None = None,
         labels: str | None = None,
+        streamed: bool = False,
     ) -> None:
         super().__init__(limit, limit_test)
         self.cache = cache
+        self.streamed = streamed  # not read here, but by an engine
         self.path = path
         self.size = size
         self.channels = channels

@@ -73,6 +73,7 @@ class Table(FileSource):
         exclude: list[str] | None = None,
         unit: str | None = None,
         most: Count = 1,
+        streamed: bool = False,
     ) -> None:
         super().__init__(limit, limit_test)
         self.cache = cache
@@ -80,6 +81,7 @@ class Table(FileSource):
         self.unit, self.most = unit, most  # whose a record is, and how many records of one person are kept
         if separator is not None and (len(separator) != 1 or separator in (decimal, '"', "\n", "\r")):
             raise UsageError(f"dataset.separator={separator!r}: one character, and not that of dataset.decimal")
+        self.streamed = streamed  # not read here, but by an engine
         self.path = path
         self.label = label
         self.bounds = bounds

@@ -3,10 +3,7 @@
 from __future__ import annotations
 
 import contextlib
-import io
-import json
 import logging
-import shutil
 import statistics
 import time
 from collections.abc import Iterator, Sequence
@@ -14,7 +11,6 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal
 
-import numpy as np
 import torch
 from omegaconf import DictConfig
 from rich.console import Console
@@ -23,10 +19,10 @@ from torch import Tensor
 
 from dpot import config
 from dpot.data.base import Dataset, Source, Split, unit_range
-from dpot.data.coding import SMALLEST_SIDE, Coding, ImageCoding, TableCoding, load_coding
+from dpot.data.coding import SMALLEST_SIDE, Coding, ImageCoding, load_coding
 from dpot.data.folder import Folder
 from dpot.disk import write_atomically
-from dpot.errors import DataError, UsageError
+from dpot.errors import UsageError
 from dpot.evaluation.downstream import Downstream
 from dpot.evaluation.hurried import Clock
 from dpot.evaluation.stepping import side_by_side
@@ -36,10 +32,11 @@ from dpot.privacy.budget import Budget
 from dpot.profiles import Profile
 from dpot.ranges import Count, Positive
 from dpot.record import Record, numbers
-from dpot.reporting.figures import grid
-from dpot.reporting.markup import plain
+from dpot.spread import Spread
 from dpot.synthesis import Synthesizer
+from dpot.tasks import streaming
 from dpot.tasks.base import Answer
+from dpot.tasks.handing_out import check_names, write
 from dpot.tasks.training import Findings, Training, TrainingTask, device_of, show_headline
 from dpot.training.capture import Outcome
 from dpot.transport.directions import uniform_directions
@@ -54,7 +51,6 @@ UNCOVERED = (
 )
 DIRECTIONS = 200
 LEAST_SECONDS = 30.0  # for the utility report, however short the fit was
-LONGEST_NAME = 255  # bytes of a folder's name
 
 
 @dataclass
@@ -66,6 +62,16 @@ class Synthesis(Training):
     names: Sequence[str] = ()  # of the classes
     written: str = ""  # the format
     seconds: dict[str, float] = field(default_factory=dict)
+
+    @property
+    def spread(self) -> Spread | None:
+        """The records, where an engine has them."""
+        return getattr(self.data, "spread", None)
+
+    @property
+    def records(self) -> int:
+        """How many are learned from."""
+        return len(self.spread or self.data.train)
 
     @contextlib.contextmanager
     def timed(self, part: str) -> Iterator[None]:
@@ -80,6 +86,7 @@ class Synthesize(TrainingTask[Synthesis]):
 
     name = "synthesize"
     training = Synthesis
+    streams = True
 
     def __init__(
         self,
@@ -93,11 +100,15 @@ class Synthesize(TrainingTask[Synthesis]):
         self.utility_share = utility_share
 
     def check(self, cfg: DictConfig) -> None:
-        """As every task; the column that says whose a record is belongs to the table."""
+        """As every task, and whether the records are read as a stream; whose they are is a column of a table."""
         super().check(cfg)
+        if cfg.get("engine") is not None:
+            streaming.settle(cfg)
         if cfg.privacy.get("unit") is not None:
             if "most" not in cfg.dataset:
                 raise UsageError("privacy.unit: only a table has a column that says whose a record is (dataset=table)")
+            if cfg.dataset.get("streamed"):
+                raise UsageError("privacy.unit: records that are read as a stream are not bounded by person")
             cfg.dataset.unit, cfg.dataset.most = cfg.privacy.unit, cfg.privacy.most
 
     def run(self, cfg: DictConfig) -> Answer:
@@ -106,7 +117,8 @@ class Synthesize(TrainingTask[Synthesis]):
             return super().run(cfg)
         self.check(cfg)
         profile: Profile = config.instantiate(cfg.profile, "profile")
-        found = self._expected(cfg, self.load(cfg, profile))
+        data = self.load(cfg, profile)
+        found = self._expected(cfg, data, len(getattr(data, "spread", None) or data.train))
 
         def show(console: Console) -> None:
             console.print(found.line(), highlight=False)
@@ -117,12 +129,18 @@ class Synthesize(TrainingTask[Synthesis]):
 
         return Answer(found.to_dict(), show)
 
-    def _expected(self, cfg: DictConfig, data: Dataset, model: Generator | None = None) -> Expectation:
+    def _expected(self, cfg: DictConfig, data: Dataset, records: int, model: Generator | None = None) -> Expectation:
         coding = _coding(data)
         budget: Budget = config.instantiate(cfg.privacy, "privacy")
-        return expect(
-            coding, len(data.train), data.classes, budget, device_of(cfg), resized=changes(coding), model=model
-        )
+        return expect(coding, records, data.classes, budget, device_of(cfg), resized=changes(coding), model=model)
+
+    def load(self, cfg: DictConfig, profile: Profile) -> Any:
+        """The data set in memory, or where an engine finds it."""
+        if not cfg.dataset.get("streamed"):
+            return super().load(cfg, profile)
+        data = streaming.load(cfg)
+        self.accept(data)
+        return data
 
     def accept(self, data: Any) -> None:
         """Images that are not too small, or a table with public ranges."""
@@ -147,25 +165,26 @@ class Synthesize(TrainingTask[Synthesis]):
         one.seconds["reading"] = round(one.reading, 2)
         one.written = self._format(config.instantiate(cfg.dataset, "dataset"), data)
         one.names = data.class_names or tuple(map(str, range(data.classes if data.train.y is not None else 0)))
-        _check_names(one.names, one.written)
+        check_names(one.names, one.written)
         if isinstance(_coding(data), ImageCoding):
             one.model = config.instantiate(cfg.generator, "generator", classes=data.classes, shape=data.shape)
 
     def fit(self, one: Synthesis) -> Outcome:
         """Release the sketch and fit the generator to it."""
         budget, data = one.budget, one.data
-        expected = self._expected(one.cfg, data, one.model)
+        expected = self._expected(one.cfg, data, one.records, one.model)
         log.info("%s", expected.line())
         for warning in expected.warnings:
             log.warning("%s", warning)
-        notes = [*data.uncovered, *([UNCOVERED.format(count=len(data.test))] if self.utility else [])]
+        utility = self.utility and one.spread is None
+        notes = [*data.uncovered, *([UNCOVERED.format(count=len(data.test))] if utility else [])]
         one.synthesizer = Synthesizer(
             budget.epsilon or 0, budget.delta or 0, seed=one.cfg.seed, device=str(one.cfg.device)
         )
         with one.timed("release and fits"):
             one.synthesizer.fit_records(
-                _records(data.train),
-                _labels(data.train),
+                one.spread or _records(data.train),
+                None if one.spread else _labels(data.train),
                 one.names,
                 _coding(data),
                 generator=one.model,
@@ -175,13 +194,15 @@ class Synthesize(TrainingTask[Synthesis]):
                 conditions=data.taken,
                 **one.frame(),
             )
+        if one.spread:
+            one.spread.engine.close()
         return one.synthesizer.outcome_
 
     def judge(self, one: Synthesis) -> Findings:
         """The utility report, and everything that is handed out."""
         synthesizer, data = one.synthesizer, one.data
         metrics: dict[str, Any] = {}
-        if self.utility:
+        if self.utility and one.spread is None:
             downstream: Downstream = config.instantiate(one.cfg.classifier, "classifier")
             with one.timed("utility report"):
                 took = one.seconds["release and fits"]
@@ -194,16 +215,16 @@ class Synthesize(TrainingTask[Synthesis]):
         with one.timed("writing"):
             declared = one.cfg.dataset.get("schema") or one.cfg.dataset
             label = str(declared.get("label") or "label")
-            files = _write(
-                one.run.directory, synthesizer, data, one.written, self.count or len(data.train), metrics, label
-            )
+            count = self.count or (min(one.records, streaming.MOST_WRITTEN) if one.spread else one.records)
+            files = write(one.run.directory, synthesizer, data, one.written, count, metrics, label)
+            held_out = len(data.test) if scores else 0
             own_page = page(
-                synthesizer, title=f"Synthetic {data.name}", data=data.name, utility=scores, held_out=len(data.test)
+                synthesizer, title=f"Synthetic {data.name}", data=data.name, utility=scores, held_out=held_out
             )
             write_atomically(one.run.directory / "index.html", own_page)
         metrics["seconds"] = one.seconds
         files["page"] = "index.html"
-        return Findings(metrics, synthesizer.statement_, len(data.train), files)
+        return Findings(metrics, synthesizer.statement_, one.records, files)
 
     def show(self, console: Console, record: Record) -> None:
         """The utility report, remarks on the release, and what the statement says in a sentence."""
@@ -285,108 +306,3 @@ def _class_facts(synthesizer: Synthesizer) -> dict[str, Any]:
         "deviation": round(release.deviation, 3),
         "remarks": synthesizer.remarks_,
     }
-
-
-def _write(
-    directory: Path,
-    synthesizer: Synthesizer,
-    data: Dataset,
-    written: str,
-    count: int,
-    metrics: dict[str, Any],
-    label: str,
-) -> dict[str, str]:
-    records, drawn = synthesizer.draw(count)
-    values, labels = synthesizer.coding_.decode(records), synthesizer.named(drawn)
-    files = {"synthetic": _write_records(directory, written, values, labels, label)}
-    if isinstance(synthesizer.coding_, ImageCoding):
-        preview = [records[drawn == label][:10] for label in range(data.classes)]
-        shown = torch.cat([torch.full((len(p),), i) for i, p in enumerate(preview)])
-        write_atomically(directory / "samples.png", grid(torch.cat(preview).cpu(), shown, data.classes))
-        files["samples"] = "samples.png"
-    else:
-        assert isinstance(synthesizer.coding_, TableCoding)
-        write_atomically(directory / "preview.csv", _csv(values[:20], None if labels is None else labels[:20], label))
-        files["preview"] = "preview.csv"
-    write_atomically(directory / "privacy.json", json.dumps(synthesizer.statement_.to_dict(), indent=1) + "\n")
-    synthesizer.save(directory / "release.safetensors")
-    files |= {"statement_data": "privacy.json", "release": "release.safetensors"}
-    if numbers(metrics):
-        write_atomically(directory / "utility.md", _report(metrics, data))
-        files["utility"] = "utility.md"
-    return files
-
-
-def _write_records(directory: Path, written: str, values: Any, labels: np.ndarray | None, label: str) -> str:
-    if written == "csv":
-        write_atomically(directory / "synthetic.csv", _csv(values, labels, label))
-        return "synthetic.csv"
-    if written == "npz":
-        buffer = io.BytesIO()
-        if labels is None:
-            np.savez_compressed(buffer, x=np.asarray(values))
-        else:
-            np.savez_compressed(buffer, x=np.asarray(values), y=labels)
-        write_atomically(directory / "synthetic.npz", buffer.getvalue())
-        return "synthetic.npz"
-    _write_folder(directory / "synthetic", values, labels)
-    return "synthetic"
-
-
-def _write_folder(place: Path, images: np.ndarray, labels: np.ndarray | None) -> None:
-    """A folder per class, put in the place of an older one as a whole: two runs' images must not be mixed."""
-    from PIL import Image
-
-    begun = place.with_name(f".{place.name}.tmp")
-    shutil.rmtree(begun, ignore_errors=True)  # of a killed run
-    for name in [""] if labels is None else sorted(set(map(_folder_name, labels))):
-        (begun / name).mkdir(parents=True)
-    for index, image in enumerate(images):
-        name = "" if labels is None else _folder_name(labels[index])
-        Image.fromarray(image).save(begun / name / f"{index:06d}.png")
-    shutil.rmtree(place, ignore_errors=True)
-    begun.rename(place)
-
-
-def _folder_name(label: Any) -> str:
-    return str(label).replace("/", "_").lstrip(".") or "_"
-
-
-def _check_names(names: Sequence[str], written: str) -> None:
-    """Before anything is spent: classes must be told apart in what is written."""
-    taken: dict[str, str] = {}
-    for name in names:
-        shown = _folder_name(name) if written == "png" else name
-        if shown in taken:
-            raise DataError(f"the classes {taken[shown]!r} and {name!r} would both be written as {shown!r}: rename one")
-        if written == "png" and len(shown.encode()) > LONGEST_NAME:
-            raise DataError(f"the class {shown[:30]!r}… is too long a name for a folder: rename it, or task.format=npz")
-        taken[shown] = name
-
-
-def _csv(values: Any, labels: np.ndarray | None, name: str) -> str:
-    import pandas as pd
-
-    frame = pd.DataFrame(values)
-    if labels is not None:
-        frame[name] = labels
-    return str(frame.to_csv(index=False))
-
-
-def _report(metrics: dict[str, Any], data: Dataset) -> str:
-    lines = [
-        "## Utility report",
-        "",
-        f"Trained on synthetic records, tested on {len(data.test)} real ones, held out and never learned from.",
-        "These scores are computed on private records and carry no noise: they are **not covered by ε**. Show them to",
-        "nobody who must not learn about these records, or run with `task.utility=false`.",
-        "",
-        "| score | value |",
-        "|---|---|",
-    ]
-    for name, value in numbers(metrics).items():
-        lines.append(f"| {plain(name)} | {value:.4g} |")
-    classes = metrics["classes"]
-    lines += ["", f"Released class sizes (within ε; noise deviation {classes['deviation']} records):", ""]
-    lines += [f"- {plain(name)}: {count}" for name, count in classes["noisy_counts"].items()]
-    return "\n".join(lines + [f"- {plain(remark)}" for remark in classes["remarks"]]) + "\n"
