@@ -28,11 +28,13 @@ import torch
 from sklearn.base import BaseEstimator
 from torch import Tensor
 
-from dpot.data.coding import Categories, Coding, ImageCoding, Number, Ranges, TableCoding, load_coding, taken_from
-from dpot.data.dtypes import Facts, as_frame, given_back, typed
+from dpot.data.coding import Categories, Coding, ImageCoding, Number, Ranges, TableCoding, load_coding
+from dpot.data.dtypes import Facts, as_frame, given_back, numbered_labels, typed
 from dpot.data.schema import Schema
 from dpot.errors import DataError, PrivacyError, UsageError
+from dpot.forms import recognised
 from dpot.methods.generate.base import Problem
+from dpot.methods.sketch.counters import SpreadProblem
 from dpot.methods.sketch.directions import is_table
 from dpot.methods.sketch.file import Release
 from dpot.methods.sketch.method import Sketch
@@ -46,7 +48,8 @@ from dpot.privacy.budget import Budget
 from dpot.privacy.ledger import Ledger
 from dpot.privacy.noise import NoiseSource
 from dpot.privacy.statement import Statement
-from dpot.tables import refit, released_by, suited
+from dpot.spread import Spread, is_spread, spread_of
+from dpot.tables import refit, released_by, remarks, suited
 from dpot.training.progress import Progress
 
 log = logging.getLogger("dpot")
@@ -66,6 +69,7 @@ class Synthesizer(BaseEstimator):
         file or a mapping (dpot/data/schema.py). Its label is taken out of X, unless y is given.
     classes: the classes that there may be. Without it those that occur in y are taken to be public, and the
         statement says so.
+    shape: of the images in the column `image` of a data set of Ray or Spark, as their arrays have it.
     rounds: 2, or 1 to leave out the second look. steps: at most so many steps of fitting; None: by rule.
     seed: of everything but the privacy noise. device: auto, cpu or cuda.
 
@@ -81,6 +85,7 @@ class Synthesizer(BaseEstimator):
         categories: Categories = None,
         classes: Sequence[Any] | None = None,
         schema: str | Path | Mapping[str, Any] | None = None,
+        shape: Sequence[int] | None = None,
         rounds: int = 2,
         steps: int | None = None,
         seed: int = 0,
@@ -89,23 +94,28 @@ class Synthesizer(BaseEstimator):
     ) -> None:
         self.epsilon, self.delta = epsilon, delta
         self.ranges, self.categories, self.classes, self.schema = ranges, categories, classes, schema
+        self.shape = shape
         self.rounds, self.steps, self.seed, self.device, self.progress = rounds, steps, seed, device, progress
 
     def fit(self, X: Any, y: Any = None) -> Synthesizer:
         """Look at the records privately and fit a generator to what was released.
 
-        X: images N×H×W, N×C×H×W or N×H×W×C (uint8, or floats in [0, 1]), a DataFrame, or an array N×columns.
-        y: N labels of any kind; None: no labels.
+        X: images N×H×W, N×C×H×W or N×H×W×C (uint8, or floats in [0, 1]), a DataFrame, or an array N×columns; or a Ray
+        data set or Spark DataFrame, whose records are counted where they lie (dpot/spread.py).
+        y: N labels of any kind, or the column of labels in a data set of Ray or Spark; None: no labels.
         """
         self._types: Facts = []
+        if is_spread(X):
+            spread = spread_of(X, y, self.schema, self.shape, self.classes)
+            return self.fit_records(spread, None, spread.decode.classes, spread.decode.coding)
         if self.schema is not None:
             return self._fit_declared(Schema.of(self.schema), X, y)
         X, self._types, ranges, categories = typed(X, self.ranges, self.categories)
-        values, coding, conditions = _recognised(X, ranges, categories)
+        values, coding, conditions = recognised(X, ranges, categories)
         names: list[Any] = []
         numbers = torch.zeros(len(values), dtype=torch.int64)
         if y is not None:
-            numbers, names = _class_numbers(y, len(values), self.classes)
+            numbers, names = numbered_labels(y, len(values), self.classes)
             if self.classes is None:
                 conditions.append("which classes there are: they were taken from the labels")
         return self.fit_records(coding.encode(values), numbers, names, coding, conditions=conditions)
@@ -128,8 +138,8 @@ class Synthesizer(BaseEstimator):
     @suited_convolutions()
     def fit_records(
         self,
-        records: Tensor,
-        labels: Tensor,
+        records: Tensor | Spread,
+        labels: Tensor | None,
         classes: Sequence[Any],
         coding: Coding,
         *,
@@ -140,8 +150,9 @@ class Synthesizer(BaseEstimator):
         conditions: Sequence[str] = (),
         **problem: Any,
     ) -> Synthesizer:
-        """fit for records (N, C, H, W) in [0, 1] with class numbers; `problem`: checkpoints, fingerprint, max_steps.
+        """fit for records (N, C, H, W) in [0, 1] with class numbers, or for some that lie elsewhere.
 
+        problem: checkpoints, fingerprint, max_steps.
         notes: what no ε covers. conditions: what was taken from the records and has to be public.
         """
         budget = budget or Budget(self.epsilon, self.delta, conversion="tight")
@@ -150,7 +161,7 @@ class Synthesizer(BaseEstimator):
         if len(records) < 2:
             raise PrivacyError(f"there is nothing to learn from {len(records)} records")
         by_rule = generator is None and (sketch is None or vars(sketch) == vars(Sketch()))
-        tabular = suited(coding, len(records), max(1, len(classes)), budget) if by_rule else None
+        tabular = suited(coding, len(records), max(1, len(classes)), budget, self.rounds) if by_rule else None
         place = torch.device("cpu") if tabular else _device(self.device)  # marginals gain nothing on a GPU
         task = self._problem(records, labels, max(1, len(classes)), budget, generator, place, **problem)
         for note in notes:
@@ -273,8 +284,8 @@ class Synthesizer(BaseEstimator):
 
     def _problem(
         self,
-        records: Tensor,
-        labels: Tensor,
+        records: Tensor | Spread,
+        labels: Tensor | None,
         classes: int,
         budget: Budget,
         generator: Generator | None,
@@ -284,9 +295,13 @@ class Synthesizer(BaseEstimator):
         torch.manual_seed(self.seed)
         shape = tuple(records.shape[1:])
         model = generator or _generator((shape[0], shape[1], shape[2]), classes)
-        return Problem(
+        kind: Any = Problem
+        if isinstance(records, Spread):
+            kind, more["spread"] = SpreadProblem, records
+            records = torch.empty(0, *shape)
+        return kind(
             images=records.to(device),
-            labels=labels.to(device),
+            labels=(torch.zeros(len(records), dtype=torch.int64) if labels is None else labels).to(device),
             classes=classes,
             generator=model.to(device),
             budget=budget,
@@ -304,7 +319,7 @@ class Synthesizer(BaseEstimator):
         self._random = torch.Generator(next(model.parameters()).device).manual_seed(self.seed)
         self.statement_ = Statement.from_dict(release.statement)
         self.coding_, self.classes_ = _coding_of(release)
-        self.remarks_ = _remarks(release, self.classes_)
+        self.remarks_ = remarks(release, self.classes_)
         for remark in self.remarks_:
             log.warning("%s", remark)
         return self
@@ -325,44 +340,6 @@ def synthesize(
     return synthesizer.sample(n or len(X))
 
 
-def _recognised(X: Any, ranges: Ranges, categories: Categories) -> tuple[Any, Coding, list[str]]:
-    """X as an array of images or a DataFrame, its coding, and what of this was taken from the records."""
-    if isinstance(X, Tensor):
-        X = X.detach().cpu().numpy()
-    if np.ndim(X) in (3, 4):
-        X = np.asarray(X)
-        if 0 in X.shape:
-            raise DataError(f"X is empty, of shape {X.shape}")
-        return X, ImageCoding.of(X, ranges), []
-    frame, array = as_frame(X)
-    coding = replace(TableCoding.of(frame, ranges, categories), array=array)
-    return frame, coding, list(taken_from(frame, categories))
-
-
-def _class_numbers(y: Any, count: int, classes: Sequence[Any] | None) -> tuple[Tensor, list[Any]]:
-    """(class number per record, classes in sorted order or as given)."""
-    values = np.asarray(y.detach().cpu().numpy() if isinstance(y, Tensor) else y)
-    if values.shape != (count,):
-        raise DataError(f"{count} records need {count} labels, got {values.shape}")
-    if values.dtype.kind == "O":
-        if not all(isinstance(v, str) for v in values):
-            raise DataError("labels must be words or whole numbers, without gaps")
-        values = values.astype(str)
-    if values.dtype.kind == "f" and (values % 1 == 0).all():
-        values = values.astype(np.int64)
-    if values.dtype.kind not in "iubU":
-        raise DataError(f"labels of type {values.dtype}: give words or whole numbers")
-    known = np.unique(values) if classes is None else np.asarray(classes)
-    if classes is None and len(known) > max(2, count // 2):
-        raise DataError(f"{len(known)} different labels in {count} records: are these classes?")
-    place = {value: index for index, value in enumerate(known.tolist())}
-    try:
-        numbers = [place[value] for value in values.tolist()]
-    except KeyError as error:
-        raise DataError(f"label {error} is not one of the given classes") from None
-    return torch.tensor(numbers, dtype=torch.int64), known.tolist()
-
-
 def _generator(shape: tuple[int, int, int], classes: int, **size: Any) -> Generator:
     if not is_table(shape):
         return SketchDCGAN(classes, shape, **size)
@@ -380,17 +357,6 @@ def _plain_coding(shape: tuple[int, int, int]) -> Coding:
     if is_table(shape):
         return TableCoding(tuple(Number(str(i), 0.0, 1.0) for i in range(shape[0])), array=True)
     return ImageCoding("NCHW", shape, "float32")
-
-
-def _remarks(release: Release | TableRelease, classes: Sequence[Any]) -> list[str]:
-    """What the user should know about the classes."""
-    few = [str(classes[index]) if classes else str(index) for index in release.uncertain]
-    if not few:
-        return []
-    return [
-        f"class {', '.join(few)}: the noisy number of records does not stand out of the noise "
-        f"(deviation {release.deviation:.3g} records); none are synthesized"
-    ]
 
 
 def _device(name: str) -> torch.device:

@@ -8,6 +8,8 @@ kernel on and off in every captured step that uses it (scripts/bench_kernels.py,
 | adam | 15% of source training on Office-31 | torch's fused Adam |
 | blur | 18% of the sketch's first fit | models/layers.py: SmoothDoubling |
 | conv_pool | 50% of training the CNN that judges DP-Sinkhorn | models/pooling.py: ConvPoolFirst |
+| group_norm | not measured yet: scripts/bench_diffusion.py | models/per_image.py: Norm |
+| image_rows | not measured yet: scripts/bench_diffusion.py | models/per_image.py: conv_rows |
 | narrow_conv | 7% of DP-Sinkhorn on MNIST | models/layers.py: NarrowConv2d |
 | norm_relu | 24% of the sketch's first fit | models/layers.py: norm_relu |
 | pool_relu | 20% of training the larger CNN that judges | models/pooling.py: PooledConv2d |
@@ -34,9 +36,33 @@ from torch import Tensor
 from dpot.errors import UsageError
 
 if TYPE_CHECKING:
-    from dpot.kernels import adam, blur, conv_pool, narrow_conv, norm_relu, pool_relu, sanitise, sinkhorn, sliced
+    from dpot.kernels import (
+        adam,
+        blur,
+        conv_pool,
+        group_norm,
+        image_rows,
+        narrow_conv,
+        norm_relu,
+        pool_relu,
+        sanitise,
+        sinkhorn,
+        sliced,
+    )
 
-__all__ = ["adam", "blur", "conv_pool", "narrow_conv", "norm_relu", "pool_relu", "sanitise", "sinkhorn", "sliced"]
+__all__ = [
+    "adam",
+    "blur",
+    "conv_pool",
+    "group_norm",
+    "image_rows",
+    "narrow_conv",
+    "norm_relu",
+    "pool_relu",
+    "sanitise",
+    "sinkhorn",
+    "sliced",
+]
 
 
 def __getattr__(name: str) -> Any:

@@ -165,14 +165,14 @@ class Release:
             gate.tape.watch(sampler)
         self._failure = 0.0 if sampler is None or self._bare else failure_of(sampler.facts())
         self._charged = self._made = 0
-        if steps > 1 and not self._bare and gate.ledger.budget.epsilon is not None:
-            affordable = gate.ledger.affordable(event, self._failure)
-            if affordable < steps:
-                raise PrivacyError(
-                    f"{steps} steps with this noise exceed the budget of epsilon={gate.ledger.budget.epsilon:g}, which "
-                    f"allows {affordable}: take fewer steps, more noise (or let it be calibrated), or raise "
-                    "privacy.epsilon"
-                )
+        ledger = gate.ledger
+        priced = steps > 1 and not self._bare and ledger.budget.epsilon is not None
+        if priced and not ledger.affords(event, steps, self._failure):
+            raise PrivacyError(
+                f"{steps} steps with this noise exceed the budget of epsilon={ledger.budget.epsilon:g}, which allows "
+                f"{ledger.affordable(event, self._failure)}: take fewer steps, more noise (or let it be calibrated), "
+                "or raise privacy.epsilon"
+            )
 
     def _agreed(self, sampler: Sampler | None) -> Kind:
         """How the records are drawn, held against the event."""

@@ -51,8 +51,9 @@ def synthesize(
     device: torch.device | str,
     chunk: int = 5000,
     batch_statistics: bool = False,
+    labels: Tensor | None = None,
 ) -> tuple[Tensor, Tensor]:
-    """Draw `count` images with uniform labels, as pixels in [0, 1].
+    """Draw `count` images with uniform labels, or with these, as pixels in [0, 1].
 
     The model is used in evaluation mode; labels go round the classes, so that each has its share. With
     `batch_statistics`, BatchNorm normalises by the chunk at hand (DP-Sinkhorn evaluates so), not by what it has
@@ -65,7 +66,7 @@ def synthesize(
             if isinstance(module, nn.modules.batchnorm._BatchNorm):
                 module.training, module.track_running_stats = True, False
         chunk = min(chunk, 500)  # as many as DP-Sinkhorn's code draws at once
-    labels = torch.arange(count, device=device) % model.classes
+    labels = torch.arange(count, device=device) % model.classes if labels is None else labels
     low, high = model.pixel_range
     try:
         images = [
@@ -83,6 +84,8 @@ def synthesize(
 def settle_statistics(model: Generator, per_class: int, random: torch.Generator, device: torch.device) -> None:
     """Give averaged weights their own batch statistics: those of the last raw weights do not fit them."""
     layers = [m for m in model.modules() if isinstance(m, nn.modules.batchnorm._BatchNorm)]
+    if not layers:
+        return
     kept = [layer.momentum for layer in layers]
     for layer in layers:
         layer.reset_running_stats()

@@ -22,7 +22,8 @@ class Budget:
     delta: null only for task=calibrate, as the value to find.
     bound: how far one record moves its projections; `exact`, `sharp` (less noise for small ε under sampling
         without replacement) and `worst` are sound, the others are the papers'.
-    conversion: from Rényi to (ε, δ); `tight` (3-6% less noise at ε = 10), or `mironov` as in the papers.
+    conversion: from Rényi to (ε, δ); `tight` (3-6% less noise at ε = 10), or `mironov` as in the papers; `pld` takes
+        the distribution of the loss where there is one: Gaussian noise under Poisson sampling has a smaller ε by it.
     mode: `sound` refuses what no proof covers; `paper` does what the paper did and says so in the statement.
     """
 
@@ -37,8 +38,8 @@ class Budget:
             number("epsilon", self.epsilon, POSITIVE)
         if self.delta is not None:
             number("delta", self.delta, PROBABILITY)
-        if self.conversion not in ("mironov", "tight"):
-            raise InvalidParameter(f"conversion must be mironov or tight, got {self.conversion!r}")
+        if self.conversion not in ("mironov", "tight", "pld"):
+            raise InvalidParameter(f"conversion must be mironov, tight or pld, got {self.conversion!r}")
         if self.mode not in ("sound", "paper"):
             raise InvalidParameter(f"mode must be sound or paper, got {self.mode!r}")
         Pricing.of(self.bound, 0.5 if self.delta is None else self.delta)

@@ -50,7 +50,7 @@ def find_delta(event: Event, steps: int, budget: Budget) -> float:
     def gap(log_delta: float) -> float:
         return own_epsilon(spending, math.exp(log_delta), *_terms(budget)) - epsilon
 
-    return math.exp(_private_root(gap, math.log(1e-30), math.log(0.99), "delta"))
+    return math.exp(private_root(gap, math.log(1e-30), math.log(0.99), "delta"))
 
 
 def find_sigma(release: Release, steps: int, budget: Budget, pricing: Pricing | None = None) -> float:
@@ -83,7 +83,7 @@ def find_sigma(release: Release, steps: int, budget: Budget, pricing: Pricing | 
         low, high = math.log(sigma) - 0.2, math.log(sigma)
         while gap(low) <= 0:
             low, high = low - 0.4, low
-        return math.exp(_private_root(gap, low, high, "sigma", 1e-5))
+        return math.exp(private_root(gap, low, high, "sigma", 1e-5))
     return sigma
 
 
@@ -94,7 +94,7 @@ def least_sigma(spent: Callable[[float], float], epsilon: float) -> float:
     def gap(log_sigma: float) -> float:
         return math.log(max(spent(math.exp(log_sigma)), 1e-300) / epsilon)
 
-    return math.exp(_private_root(gap, *_bracket(gap), "sigma"))
+    return math.exp(private_root(gap, *_bracket(gap), "sigma"))
 
 
 def _terms(budget: Budget) -> tuple[Bound, Conversion]:
@@ -212,7 +212,7 @@ def _bracket(gap: Callable[[float], float]) -> tuple[float, float]:
     raise CalibrationFailed(f"even a sigma of {_SMALLEST:g} keeps this budget: it is too large to ask for noise")
 
 
-def _private_root(
+def private_root(
     gap: Callable[[float], float], low: float, high: float, what: str, tolerance: float = _TOLERANCE
 ) -> float:
     """The root of a decreasing function between low and high, moved up until the function is not positive."""

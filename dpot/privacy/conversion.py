@@ -7,6 +7,8 @@ Two conversions stand side by side: Mironov 2017 (Proposition 3), which the pape
 and the tighter one of Canonne, Kamath & Steinke 2020 (Proposition 12),
 
     ε = ε(α) + log(1-1/α) - log(δα)/(α-1).
+
+"pld" is the second, and beside it the distribution of the loss, where there is one (accountants.py).
 """
 
 from __future__ import annotations
@@ -20,7 +22,7 @@ from numpy.typing import ArrayLike, NDArray
 from dpot.privacy.errors import PROBABILITY, InvalidParameter, number
 from dpot.privacy.projection import checked_orders
 
-Conversion = Literal["mironov", "tight"]
+Conversion = Literal["mironov", "tight", "pld"]
 Floats = NDArray[np.float64]
 
 
@@ -58,10 +60,10 @@ def _gain(alpha: Floats, conversion: Conversion) -> Floats:
     """What a conversion adds to log 1/δ: 0 (Mironov), or (α-1)·log(1-1/α) - log α, which is negative."""
     if conversion == "mironov":
         return np.zeros_like(alpha)
-    if conversion == "tight":
+    if conversion in ("tight", "pld"):
         gain: Floats = (alpha - 1) * np.log1p(-1 / alpha) - np.log(alpha)
         return gain
-    raise InvalidParameter(f"conversion must be mironov or tight, got {conversion!r}")
+    raise InvalidParameter(f"conversion must be mironov, tight or pld, got {conversion!r}")
 
 
 def _checked(orders: ArrayLike, rdp: ArrayLike) -> tuple[Floats, Floats]:

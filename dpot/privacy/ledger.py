@@ -16,7 +16,7 @@ from dataclasses import asdict, dataclass
 from typing import Any
 
 from dpot.errors import PrivacyError
-from dpot.privacy.accountants import own_epsilon
+from dpot.privacy.accountants import own_epsilon, renyi_epsilon
 from dpot.privacy.budget import Budget, Mode
 from dpot.privacy.calibration import find_steps
 from dpot.privacy.conversion import Conversion
@@ -76,6 +76,7 @@ class Ledger:
         self._unsound: dict[str, None] = {}  # ordered, without repetition
         self._uncovered: dict[str, None] = {}
         self._conditions: dict[str, None] = {}
+        self._proved: list[tuple[dict[Event, int], float]] = []  # what is known to keep the budget, and its failure
         self.failure = 0.0  # the probability that a sampler fails, over all releases
         self.records: int | None = None  # how many private ones there are, where this is known
 
@@ -131,8 +132,8 @@ class Ledger:
         if self.budget.epsilon is not None:
             after = self.spending()
             after[event] = after.get(event, 0) + times
-            cost = self._epsilon(after, failing)
-            if cost > self.budget.epsilon:
+            if not self._keeps(after, failing):
+                cost = self._epsilon(after, failing)
                 raise BudgetExceeded(
                     f"{source}: {times} more would bring epsilon to {cost:.8g} of {self.budget.epsilon:g} "
                     f"at delta={self.budget.delta:g}; stop here, add noise or raise privacy.epsilon"
@@ -199,6 +200,30 @@ class Ledger:
     def affordable(self, event: Event, failure: float = 0.0) -> int:
         """How many more releases of the event the budget allows, if a draw of its sampler fails so likely."""
         return find_steps(event, self.budget, self.spending(), lambda n: self._left(self.failure + n * failure))
+
+    def affords(self, event: Event, steps: int, failure: float = 0.0) -> bool:
+        """Whether the budget allows so many more releases of the event."""
+        after = self.spending()
+        after[event] = after.get(event, 0) + steps
+        return self._keeps(after, self.failure + steps * failure)
+
+    def _keeps(self, spending: dict[Event, int], failure: float) -> bool:
+        """Whether all this keeps the budget; what is part of something that does, does."""
+        assert self.budget.epsilon is not None
+        if any(
+            failure <= most and all(whole.get(event, 0) >= times for event, times in spending.items())
+            for whole, most in self._proved
+        ):
+            return True
+        left, terms = self._left(failure), (self.budget.bound, self.budget.conversion)
+        # a loss distribution takes a second, and is asked where the curve does not do
+        kept = left > 0 and (
+            (self.budget.conversion == "pld" and renyi_epsilon(spending, left, *terms) <= self.budget.epsilon)
+            or self._epsilon(spending, failure) <= self.budget.epsilon
+        )
+        if kept and self.budget.conversion == "pld":
+            self._proved.append((spending, failure))
+        return kept
 
     @property
     def delta(self) -> float:

@@ -25,8 +25,10 @@ NAMES = {
     "dp_merf": "DP-MERF",
     "dp_sinkhorn": "DP-Sinkhorn",
     "dp_swd": "DP-SWD",
+    "dpdm": "DPDM",
     "gaussian_floor": "Gaussian floor",
     "sketch": "Sliced sketch",
+    "sketch_diffusion": "Diffusion from the sketch",
     "sketch-add-remove": "Sliced sketch, one record more or less",
 }
 SAID = {"batch": "decides alone what comes to the gate", "directions": "unknown beforehand"}

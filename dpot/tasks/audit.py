@@ -119,7 +119,7 @@ class Audit(Task):
         caught = all(fault["caught_by"] or fault["harmless"] for fault in faults.values())
         sound = all(part["holds"] for part in parts.values())
         return {
-            **_names(str(cfg.loss._target_), budget, cfg.loss.get("neighbours", "") == Adjacency.ADD_REMOVE),
+            **_names(str(cfg.loss._target_), budget),
             "claimed_epsilon": claimed,
             "delta": delta,
             "confidence": self.confidence,
@@ -171,9 +171,9 @@ class Audit(Task):
         moves = np.max([one.largest_moves() for one in tried], axis=0)
         parts = {"sensitivity": _sensitivity(float(moves.max()), [float(m) for m in moves])}
         parts["noise"] = _noise(best)
-        event = cast.events[0]
-        if isinstance(event, Sampled):
-            parts["sampler"] = _frequency(cast.shares, event.rate)  # type: ignore[attr-defined]
+        drawn = {event: i for i, event in reversed(list(enumerate(cast.events))) if isinstance(event, Sampled)}
+        for event, first in itertools.islice(reversed(drawn.items()), 1):
+            parts["sampler"] = _frequency(cast.shares[first:], event.rate)  # type: ignore[attr-defined]
         two = [cast.values(best.pair.present, best.some()[0]) for _ in range(2)]
         same = all(torch.equal(a.bounded, b.bounded) for a, b in zip(*two, strict=True))
         parts["batch"] = {"holds": same}  # nothing but the batch that the sampler was told decides what is released
@@ -291,12 +291,11 @@ def _directions(first: Any, second: Any) -> dict[str, Any]:
     return {"holds": not known_directions(first, second)}
 
 
-def _names(target: str, budget: Budget, one_more: bool = False) -> dict[str, str]:
-    """The method, and the name of its file: dp_merf, adapt-dp_swd, dp_swd-paper, sketch-add-remove."""
+def _names(target: str, budget: Budget) -> dict[str, str]:
+    """The method, and the name of its file: dp_merf, adapt-dp_swd, dp_swd-paper."""
     *room, method = [part for part in target.split(".")[2:-1] if part != "method"]
     prefix = "" if room in ([], ["generate"]) else f"{room[0]}-"
-    variant = ("-paper" if budget.mode == "paper" else "") + ("-add-remove" if one_more else "")
-    return {"method": method, "name": f"{prefix}{method}{variant}", "target": target}
+    return {"method": method, "name": f"{prefix}{method}{'-paper' if budget.mode == 'paper' else ''}", "target": target}
 
 
 def _seeds(seed: int) -> Iterator[int]:

@@ -48,8 +48,10 @@ class Neighbours:
     other: Records | None
     name: str = ""
 
-    def side(self, present: bool, batch: Batch) -> tuple[Records, Batch]:
-        """The records and the batch of one side, when the sampler has drawn this one."""
+    def side(self, present: bool, batch: Batch, sampled: bool = True) -> tuple[Records, Batch]:
+        """The records and the batch of one side, when the sampler has drawn this one; not `sampled`: all are seen."""
+        if not sampled and self.other is None:
+            return self.present if present else self.present.without(CANARY), ()
         if present or self.other is not None:
             return self.present if present or self.other is None else self.other, batch
         return self.present, tuple(i for i in batch if i != CANARY)
@@ -87,8 +89,8 @@ class Cast:
 
     @property
     def sampler(self) -> Sampler | None:
-        """What draws the records."""
-        return self.passed[0].sampler
+        """What draws the records; some releases of a method may look at all of them all the same."""
+        return next((one.sampler for one in self.passed if one.sampler is not None), None)
 
     def draw(self, count: int) -> list[list[Batch]]:
         """The batches of all releases, so many times over, by the method's own sampler."""
@@ -96,7 +98,10 @@ class Cast:
         if sampler is None:
             return [[()] * count for _ in self.passed]
         if not isinstance(sampler, ShuffledEpochs):
-            return [[batch_of(one) for one in sampler.draw_many(count)] for _ in self.passed]
+            return [
+                [()] * count if passed.sampler is None else [batch_of(one) for one in sampler.draw_many(count)]
+                for passed in self.passed
+            ]
         found: list[list[Batch]] = [[] for _ in self.passed]
         for _ in range(count):  # from epoch to epoch: what is drawn first is not drawn again
             sampler.reshuffle()
@@ -138,11 +143,15 @@ class Rehearsal:
 
     def values(self, present: bool, batch: Batch) -> list[Passed]:
         """The releases of one side when this batch is drawn; made once, by the method itself."""
-        records, own = self.pair.side(present, batch)
+        return [self._release(present, batch, i) for i in range(len(self.cast.passed))]
+
+    def _release(self, present: bool, batch: Batch, i: int) -> Passed:
+        sampled = self.cast.sampler is None or self.cast.passed[i].sampler is not None
+        records, own = self.pair.side(present, batch, sampled)
         key = (records is self.pair.present, own)
         if key not in self._kept:
             self._kept[key] = self.cast.values(records, own, self.strength)
-        return self._kept[key]
+        return self._kept[key][i]
 
     def signal(self) -> float:
         """Σ over releases of the squared move in units of the noise, on some batches with the record in question."""
@@ -181,7 +190,7 @@ class Rehearsal:
             for position, batch in enumerate(drawn):
                 places.setdefault(batch, []).append(position)
             for batch, where in places.items():
-                one = self.values(present, batch)[i]
+                one = self._release(present, batch, i)
                 for begin in range(0, len(where), AT_ONCE):
                     chosen = where[begin : begin + AT_ONCE]
                     total[chosen] += self._ratio(one, len(chosen), *sides).numpy()
@@ -207,7 +216,7 @@ class Rehearsal:
         """All that can come to the gate as release i, each once, and the logarithms of how often it does."""
         seen: dict[bytes, tuple[Tensor, float]] = {}
         for batch, n in self.cast.shares[i].items():
-            value = _compared(self.values(present, batch)[i]).double()
+            value = _compared(self._release(present, batch, i)).double()
             key = value.numpy().round(9).tobytes()
             seen[key] = (value, seen.get(key, (value, 0.0))[1] + n)
         values, counts = zip(*seen.values(), strict=True)

@@ -119,7 +119,9 @@ class Generating(Scene):
     def run(self, method: Any, records: Records, given: dict[str, Any]) -> Ledger:
         ranges = ((0.0, 1.0), (-1.0, 1.0))
         for pixel_range in ranges:
-            problem = _problem(given, images=records.x, labels=records.y, generator=Plain(pixel_range))
+            # a method that trains one kind of generator alone says which is its smallest
+            generator = method.smallest(CLASSES, self.shape) if hasattr(method, "smallest") else Plain(pixel_range)
+            problem = _problem(given, images=records.x, labels=records.y, generator=generator)
             try:
                 with contextlib.suppress(Ended):
                     method.fit(problem)

@@ -29,6 +29,14 @@ SMALL = {
     "dp_cgan": [["loss.hidden=8"]],
     "sketch": [["loss.lines=8", "loss.knots=4", "loss.planes=2", "loss.rounds=1"]],
     "sketch_add_remove": [["loss.lines=8", "loss.knots=4", "loss.planes=2", "loss.rounds=1"]],
+    "dpdm": [["loss.copies=2"]],
+    "sketch_diffusion": [
+        [
+            *("loss.share=0.9", "loss.copies=1", "loss.batch=1", "loss.warm_steps=1", "loss.warm_batch=2"),
+            *("loss.sketch_width=2", "loss.sketch={rounds:1,lines:8,knots:2,planes:0,steps:1,batch:4}"),
+            "privacy.epsilon=50",
+        ]
+    ],
     "gaussian_floor": [["loss.frequencies=2"]],
     "adapt/dp_swd": [["loss.projections=8"]],
     "distance/sketch": [["loss.directions=2", "loss.label_scale=3"]],
@@ -59,6 +67,16 @@ def test_no_record_moves_a_release_by_more_than_is_stated(name, overrides):
 
 def test_every_private_method_is_replayed():
     assert {name for name, _ in PRIVATE} >= {
-        *("dp_swd", "dp_merf", "dp_sinkhorn", "dp_cgan", "sketch", "adapt/dp_swd", "adapt/dp_dann", "adapt/sketch"),
+        *(
+            "dp_swd",
+            "dp_merf",
+            "dp_sinkhorn",
+            "dp_cgan",
+            "sketch",
+            "dpdm",
+            "adapt/dp_swd",
+            "adapt/dp_dann",
+            "adapt/sketch",
+        ),
         *("classify/dp_sgd", "distance/sketch", "distance/noisy_records"),
     }
