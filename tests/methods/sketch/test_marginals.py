@@ -278,3 +278,17 @@ def test_few_records_are_left_to_the_lines():
     records = np.random.default_rng(0).random((200, 12))
     made = Synthesizer(1, 1e-4, ranges=(0, 1), steps=2, rounds=1, device="cpu").fit(records)
     assert not isinstance(made.generator_, ProductMixture)
+
+
+@pytest.mark.parametrize("other", ["turned", "same column", "more"])
+def test_a_release_whose_second_round_is_changed_is_refused(tmp_path, other):
+    """Pairs in no order, a pair of one column, or more pairs than the noise was drawn for."""
+    frame = people(600)[["age", "pay", "work"]]
+    made = Synthesizer(50, 1e-5, ranges={"age": (0, 120), "pay": (0, 2e5)}, steps=1, device="cpu").fit(frame)
+    found = made.release_.marginals.related.tolist()
+    more = [1, 2, 5] if len(found) < 3 else [1]
+    related = {"turned": [2, 1], "same column": [4], "more": more}[other]
+    path = tmp_path / "changed.safetensors"
+    replace(made.release_, marginals=replace(made.release_.marginals, related=torch.tensor(related))).save(path)
+    with pytest.raises(DataError, match="statement accounts for" if other == "more" else "no pairs of columns"):
+        Synthesizer.load(path)
