@@ -29,10 +29,10 @@ from sklearn.base import BaseEstimator
 from torch import Tensor
 
 from dpot.data.coding import Categories, Coding, ImageCoding, Number, Ranges, TableCoding, load_coding
-from dpot.data.dtypes import Facts, as_frame, given_back, typed
+from dpot.data.dtypes import Facts, as_frame, given_back, numbered_labels, typed
 from dpot.data.schema import Schema
 from dpot.errors import DataError, PrivacyError, UsageError
-from dpot.forms import class_numbers, recognised
+from dpot.forms import recognised
 from dpot.methods.generate.base import Problem
 from dpot.methods.sketch.counters import SpreadProblem
 from dpot.methods.sketch.directions import is_table
@@ -49,7 +49,7 @@ from dpot.privacy.ledger import Ledger
 from dpot.privacy.noise import NoiseSource
 from dpot.privacy.statement import Statement
 from dpot.spread import Spread, is_spread, spread_of
-from dpot.tables import refit, released_by, suited
+from dpot.tables import refit, released_by, remarks, suited
 from dpot.training.progress import Progress
 
 log = logging.getLogger("dpot")
@@ -115,7 +115,7 @@ class Synthesizer(BaseEstimator):
         names: list[Any] = []
         numbers = torch.zeros(len(values), dtype=torch.int64)
         if y is not None:
-            numbers, names = class_numbers(y, len(values), self.classes)
+            numbers, names = numbered_labels(y, len(values), self.classes)
             if self.classes is None:
                 conditions.append("which classes there are: they were taken from the labels")
         return self.fit_records(coding.encode(values), numbers, names, coding, conditions=conditions)
@@ -161,7 +161,7 @@ class Synthesizer(BaseEstimator):
         if len(records) < 2:
             raise PrivacyError(f"there is nothing to learn from {len(records)} records")
         by_rule = generator is None and (sketch is None or vars(sketch) == vars(Sketch()))
-        tabular = suited(coding, len(records), max(1, len(classes)), budget) if by_rule else None
+        tabular = suited(coding, len(records), max(1, len(classes)), budget, self.rounds) if by_rule else None
         place = torch.device("cpu") if tabular else _device(self.device)  # marginals gain nothing on a GPU
         task = self._problem(records, labels, max(1, len(classes)), budget, generator, place, **problem)
         for note in notes:
@@ -319,7 +319,7 @@ class Synthesizer(BaseEstimator):
         self._random = torch.Generator(next(model.parameters()).device).manual_seed(self.seed)
         self.statement_ = Statement.from_dict(release.statement)
         self.coding_, self.classes_ = _coding_of(release)
-        self.remarks_ = _remarks(release, self.classes_)
+        self.remarks_ = remarks(release, self.classes_)
         for remark in self.remarks_:
             log.warning("%s", remark)
         return self
@@ -357,17 +357,6 @@ def _plain_coding(shape: tuple[int, int, int]) -> Coding:
     if is_table(shape):
         return TableCoding(tuple(Number(str(i), 0.0, 1.0) for i in range(shape[0])), array=True)
     return ImageCoding("NCHW", shape, "float32")
-
-
-def _remarks(release: Release | TableRelease, classes: Sequence[Any]) -> list[str]:
-    """What the user should know about the classes."""
-    few = [str(classes[index]) if classes else str(index) for index in release.uncertain]
-    if not few:
-        return []
-    return [
-        f"class {', '.join(few)}: the noisy number of records does not stand out of the noise "
-        f"(deviation {release.deviation:.3g} records); none are synthesized"
-    ]
 
 
 def _device(name: str) -> torch.device:

@@ -5,14 +5,14 @@ private column are private. What is taken from a table all the same (`taken_from
 values that a pandas Categorical brings) must be public, and a statement is conditional on it; with a schema
 (dpot/data/schema.py) nothing is taken.
 A table becomes (N, columns, 1, 1): numbers scaled by their range, a 0/1 column for each whose value may be missing, and
-categories as one 0/1 column per value.
+categories as one 0/1 column per value, or, with more than 256 values, as one column with the place in the list.
 """
 
 from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
@@ -31,6 +31,7 @@ Categories = Mapping[str, Sequence[Any]] | None
 ImageLayout = Literal["NHW", "NCHW", "NHWC"]
 CHANNELS = (1, 3)
 SMALLEST_SIDE = 4
+MOST_PLACES = 256  # 0/1 columns of a category: with more values it is one column
 
 
 @dataclass(frozen=True)
@@ -118,6 +119,11 @@ class Category:
         """The values, and None where there may be gaps."""
         return (*self.values, None) if self.missing else self.values
 
+    @property
+    def places(self) -> int:
+        """How many columns of an encoded record it takes."""
+        return len(self.choices) if len(self.choices) <= MOST_PLACES else 1
+
 
 @dataclass(frozen=True)
 class TableCoding:
@@ -136,9 +142,13 @@ class TableCoding:
         """Of the encoded columns."""
         gaps = [f"{column.name} missing" for column in self.numbers if column.missing]
         words = [
-            f"{column.name} missing" if value is None else f"{column.name}={value}"
+            f"{column.name} missing"
+            if value is None
+            else f"{column.name}={value}"
+            if column.places > 1
+            else column.name
             for column in self.categories
-            for value in column.choices
+            for value in column.choices[: column.places]
         ]
         return [column.name for column in self.numbers] + gaps + words
 
@@ -191,6 +201,12 @@ class TableCoding:
             raise DataError("the table has no column beside the label")
         return cls(tuple(columns))
 
+    def with_gaps(self, frame: pd.DataFrame) -> tuple[TableCoding, list[str]]:
+        """The same with a value for gaps in every column that has one, and the names of those that got it."""
+        found = [column.name for column in self.columns if not column.missing and frame[column.name].isna().any()]
+        columns = tuple(replace(column, missing=column.missing or column.name in found) for column in self.columns)
+        return replace(self, columns=columns), found
+
     def encode(self, frame: pd.DataFrame) -> Tensor:
         """float32 N×columns×1×1; numbers are cut to their range.
 
@@ -220,16 +236,19 @@ class TableCoding:
                 known = printable(", ".join(map(str, column.values))[:200])
                 place = f"column '{printable(column.name)}' of record {(at < 0).argmax()}"
                 raise DataError(f"{place} is not one of its values ({known})")
-            words.append(np.eye(len(column.choices))[at])
+            last = len(column.choices) - 1
+            words.append(np.eye(last + 1, dtype=np.float32)[at] if column.places > 1 else (at / last)[:, None])
         parts = [part[:, None] for part in (*numbers, *gaps)] + words
-        return torch.from_numpy(np.concatenate(parts, 1).astype(np.float32))[:, :, None, None]
+        found = np.empty((len(frame), len(self.names)), np.float32)
+        np.concatenate(parts, 1, out=found, casting="same_kind")
+        return torch.from_numpy(found)[:, :, None, None]
 
     def decode(self, records: Tensor) -> pd.DataFrame | np.ndarray:
         """The inverse: whole numbers rounded, of a category's columns the largest."""
         import pandas as pd
 
         x = records.flatten(1).clamp(0, 1).cpu().numpy().astype(np.float64)
-        sizes = [len(column.choices) for column in self.categories]
+        sizes = [column.places for column in self.categories]
         gaps = iter(x[:, len(self.numbers) : x.shape[1] - sum(sizes)].T > 0.5)
         found: dict[str, Any] = {}
         for column, own in zip(self.numbers, x.T, strict=False):
@@ -237,7 +256,8 @@ class TableCoding:
             found[column.name] = pd.Series(values).mask(next(gaps)) if column.missing else values
         at = x.shape[1] - sum(sizes)
         for category, size in zip(self.categories, sizes, strict=True):
-            chosen = x[:, at : at + size].argmax(1)
+            chosen = x[:, at : at + size].argmax(1) if size > 1 else (x[:, at] * (len(category.choices) - 1)).round()
+            chosen = chosen.astype(np.int64)
             found[category.name] = np.array(category.choices, dtype=object if category.missing else None)[chosen]
             at += size
         frame = pd.DataFrame({column.name: found[column.name] for column in self.columns})
@@ -295,11 +315,12 @@ def _given_back(column: Number, values: np.ndarray) -> Any:
 
 
 def checked_category(name: str, values: Sequence[Any]) -> Category:
-    """The column, if its values are different words or numbers."""
-    plain = tuple(v.item() if isinstance(v, np.generic) else v for v in values)
+    """The column, if its values are different words or numbers; None among them says that there may be gaps."""
+    known = [v.item() if isinstance(v, np.generic) else v for v in values]
+    plain = tuple(v for v in known if v is not None and v == v)  # None, or not a number, is a gap
     if len(set(plain)) != len(plain) or len(plain) < 2 or not all(isinstance(v, str | int | float) for v in plain):
         raise UsageError(f"categories of column '{name}': give at least 2 different words or numbers")
-    return Category(name, plain)
+    return Category(name, plain, missing=len(plain) < len(known))
 
 
 def _range_of(ranges: Ranges, name: Any, index: int, count: int) -> tuple[float, float]:

@@ -6,10 +6,12 @@ again = given_back(synthetic, facts)   # the names and types that came in
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
+import torch
+from torch import Tensor
 
 from dpot.data.files import printable
 from dpot.errors import DataError
@@ -90,9 +92,10 @@ def given_back(frame: pd.DataFrame, facts: Facts) -> pd.DataFrame:
             kept = pd.CategoricalDtype(fact["values"], fact["ordered"]) if "values" in fact else "category"
             values = values.astype(kept)
         elif dtype.startswith("datetime64"):
-            values = pd.to_datetime(pd.Series((values * DAY).round().astype("int64")), utc=True)
+            nanoseconds = (pd.Series(values, dtype="float64") * DAY).round().astype("Int64")
+            values = pd.to_datetime(nanoseconds, utc=True)
             values = values.dt.tz_convert(None).astype(dtype) if "," not in dtype else values.astype(dtype)
-        elif values.isna().any() and dtype[:3] in ("int", "uin", "boo"):
+        elif values.isna().any() and (dtype == "bool" or dtype[:3] in ("int", "uin")):
             pass  # gaps have no place in such a type
         else:
             values = _within(values, dtype).astype(dtype)
@@ -121,3 +124,32 @@ def as_frame(X: Any) -> tuple[Any, bool]:
     if X.ndim != 2 or X.dtype.kind not in "biuf":
         raise DataError(f"X of shape {X.shape} and type {X.dtype}: give images, a DataFrame, or numbers N×columns")
     return pd.DataFrame(X, columns=[str(i) for i in range(X.shape[1])]), True
+
+
+def numbered_labels(y: Any, count: int, classes: Sequence[Any] | None) -> tuple[Tensor, list[Any]]:
+    """(class number per record, classes in sorted order or as given)."""
+    import pandas as pd
+
+    values = np.asarray(y.detach().cpu().numpy() if isinstance(y, Tensor) else y)
+    if values.shape != (count,):
+        raise DataError(f"{count} records need {count} labels, got {values.shape}")
+    gap = np.asarray(pd.isna(values))
+    if gap.any():
+        raise DataError(f"{int(gap.sum())} labels are gaps, the first in record {gap.argmax()}: fill or drop them")
+    if values.dtype.kind == "O":
+        if not all(isinstance(v, str) for v in values):
+            raise DataError("labels must be words or whole numbers")
+        values = values.astype(str)
+    if values.dtype.kind == "f" and (values % 1 == 0).all():
+        values = values.astype(np.int64)
+    if values.dtype.kind not in "iubU":
+        raise DataError(f"labels of type {values.dtype}: give words or whole numbers")
+    known = np.unique(values) if classes is None else np.asarray(classes)
+    if classes is None and len(known) > max(2, count // 2):
+        raise DataError(f"{len(known)} different labels in {count} records: are these classes?")
+    place = {value: index for index, value in enumerate(known.tolist())}
+    try:
+        numbers = [place[value] for value in values.tolist()]
+    except KeyError as error:
+        raise DataError(f"label {error} is not one of the given classes") from None
+    return torch.tensor(numbers, dtype=torch.int64), known.tolist()

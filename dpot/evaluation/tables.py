@@ -6,6 +6,7 @@ Tables are compared as whole numbers: a code per column and record, `sizes` sayi
 from __future__ import annotations
 
 import math
+import warnings
 from collections.abc import Callable, Mapping, Sequence
 from itertools import combinations
 from typing import Any
@@ -15,6 +16,7 @@ from numpy.typing import NDArray
 
 Codes = NDArray[np.int64]  # (records, columns)
 QUERIES = 1000
+EPOCHS = 20  # of the neural network
 
 
 def total_variation(real: Codes, fake: Codes, sizes: Sequence[int], ways: int) -> float:
@@ -59,6 +61,7 @@ def learned(
     `categories` are the columns whose numbers are names. `groups` divides the real records: the accuracy of the group
     that fares worst is given as well.
     """
+    from sklearn.exceptions import ConvergenceWarning
     from sklearn.metrics import balanced_accuracy_score, roc_auc_score
 
     found: dict[str, float] = {}
@@ -67,7 +70,8 @@ def learned(
         if len(known) < 2:
             found |= {f"{name}_balanced": 1 / len(np.unique(real[1])), f"{name}_auc": 0.5}
             continue
-        model = make().fit(*fake)
+        with warnings.catch_warnings(action="ignore", category=ConvergenceWarning):  # epochs are given
+            model = make().fit(*fake)
         said = model.predict(real[0])
         found[f"{name}_balanced"] = float(balanced_accuracy_score(real[1], said))
         chances = model.predict_proba(real[0])
@@ -86,16 +90,21 @@ def _learners(categories: Sequence[int], columns: int, seed: int) -> dict[str, C
     from sklearn.compose import ColumnTransformer
     from sklearn.ensemble import HistGradientBoostingClassifier
     from sklearn.linear_model import LogisticRegression
+    from sklearn.neural_network import MLPClassifier
     from sklearn.pipeline import make_pipeline
     from sklearn.preprocessing import OneHotEncoder, StandardScaler
 
-    def linear() -> Any:
+    def coded(model: Any) -> Any:
         numbers = [column for column in range(columns) if column not in categories]
         names = OneHotEncoder(handle_unknown="ignore")
         parts = [("names", names, list(categories)), ("numbers", StandardScaler(), numbers)]
-        return make_pipeline(ColumnTransformer(parts), LogisticRegression(max_iter=1000))
+        return make_pipeline(ColumnTransformer(parts), model)
 
-    return {"gb": lambda: HistGradientBoostingClassifier(random_state=seed), "lr": linear}
+    return {
+        "gb": lambda: HistGradientBoostingClassifier(random_state=seed),
+        "lr": lambda: coded(LogisticRegression(max_iter=1000)),
+        "mlp": lambda: coded(MLPClassifier((64,), max_iter=EPOCHS, random_state=seed)),
+    }
 
 
 def _shares(codes: Codes, shape: list[int]) -> NDArray[np.float64]:

@@ -22,7 +22,8 @@ class Column:
 
     A number in [0, 1] at place `at` has `cells` cells: whole numbers one each (`whole`); others one for each end of the
     range, where values that were cut to it pile up, and between them cells of equal width. A gap of a number is marked
-    at the place `gap` and is one more cell. A category is one of `size` 0/1 places from `at` on, a cell for each.
+    at the place `gap` and is one more cell. A category is one of `size` 0/1 places from `at` on, a cell for each; with
+    many values it is a whole number that is a name (`named`).
     """
 
     at: int
@@ -30,11 +31,17 @@ class Column:
     size: int = 1
     whole: bool = False
     gap: int | None = None
+    named: bool = False
 
     @property
     def is_number(self) -> bool:
-        """Whether its cells have an order."""
+        """Whether it is one number in an encoded record."""
         return self.size == 1
+
+    @property
+    def ordered(self) -> bool:
+        """Whether its cells have an order."""
+        return self.is_number and not self.named
 
     @property
     def values(self) -> int:
@@ -135,9 +142,9 @@ class ProductMixture(Generator):
         parts = zip(code[mixed].split(CHUNK), labels[mixed].split(CHUNK), strict=True)
         return torch.cat([self(own, label) for own, label in parts]), labels[mixed]
 
-    def probabilities(self) -> Tensor:
-        """(classes, components, all bins): each column's bins sum to 1."""
-        return torch.cat([part.softmax(2) for part in self.logits.split(self.bins, 2)], 2)
+    def log_probabilities(self) -> Tensor:
+        """(classes, components, all bins): the exponentials of each column's bins sum to 1."""
+        return torch.cat([part.log_softmax(2) for part in self.logits.split(self.bins, 2)], 2)
 
     def forward(self, code: Tensor, labels: Tensor) -> Tensor:
         """(N, code_size) uniform numbers, (N,) → (N, columns, 1, 1)."""

@@ -31,6 +31,7 @@ from dpot.models.generator import Generator
 from dpot.profiles import Profile
 from dpot.ranges import Count
 from dpot.record import Record, numbers
+from dpot.reporting.columns import column_picture
 from dpot.reporting.figures import grid
 from dpot.spread import Spread
 from dpot.synthesis import Synthesizer
@@ -255,6 +256,8 @@ def _write(
     metrics: dict[str, Any],
     label: str,
 ) -> dict[str, str]:
+    import pandas as pd
+
     records, drawn = synthesizer.draw(count)
     values, labels = synthesizer.coding_.decode(records), synthesizer.named(drawn)
     files = {"synthetic": _write_records(directory, written, values, labels, label)}
@@ -266,7 +269,8 @@ def _write(
     else:
         assert isinstance(synthesizer.coding_, TableCoding)
         write_atomically(directory / "preview.csv", _csv(values[:20], None if labels is None else labels[:20], label))
-        files["preview"] = "preview.csv"
+        write_atomically(directory / "columns.png", column_picture(pd.DataFrame(values), labels))
+        files |= {"preview": "preview.csv", "columns": "columns.png"}
     write_atomically(directory / "privacy.json", json.dumps(synthesizer.statement_.to_dict(), indent=1) + "\n")
     synthesizer.save(directory / "release.safetensors")
     files |= {"statement_data": "privacy.json", "release": "release.safetensors"}

@@ -13,15 +13,20 @@ WHOLE = ("int8", "int16", "int32", "int64", "uint8", "uint16", "Int8", "Int64", 
 OTHER = ("float32", "float64", "Float32", "bool", "boolean", "datetime64[ns]", "datetime64[s]", "datetime64[ns, UTC]")
 
 
+WITHOUT_GAPS = ("bool", *(name for name in WHOLE if name.islower()))
+
+
 @settings(max_examples=60, deadline=None)
-@given(st.lists(st.sampled_from(WHOLE + OTHER), min_size=1, max_size=6), st.booleans())
-def test_every_type_comes_back(dtypes, numbered):
+@given(st.lists(st.sampled_from(WHOLE + OTHER), min_size=1, max_size=6), st.booleans(), st.booleans())
+def test_every_type_comes_back(dtypes, numbered, gaps):
     columns = {i if numbered else f"column {i}": _values(dtype) for i, dtype in enumerate(dtypes)}
+    if gaps:
+        columns = {name: own if own.dtype in WITHOUT_GAPS else own.mask([True, False]) for name, own in columns.items()}
     frame = pd.DataFrame(columns)
     plain, facts = plainly(frame)
     assert all(isinstance(name, str) for name in plain.columns)
     # a coding gives back numbers in double precision
-    coded = pd.DataFrame({name: np.asarray(plain[name], dtype="float64") for name in plain.columns})
+    coded = pd.DataFrame({name: plain[name].to_numpy("float64", na_value=np.nan) for name in plain.columns})
     again = given_back(coded, facts)
     pd.testing.assert_frame_equal(again, frame)
 

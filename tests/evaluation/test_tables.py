@@ -35,7 +35,8 @@ def test_classifiers_learn_what_the_synthetic_records_say():
     group = {"side": x[:, 1]}
     right = learned(real, real, [1], groups=group)
     assert right["gb_auc"] == right["lr_auc"] == right["lr_balanced"] == right["gb_worst_side"] == 1
+    assert right["mlp_auc"] == right["mlp_worst_side"] == 1
     wrong = learned((real[0], 1 - real[1]), real, [1])
-    assert wrong["lr_auc"] == wrong["lr_balanced"] == 0
+    assert wrong["lr_auc"] == wrong["lr_balanced"] == wrong["mlp_auc"] == 0
     none = learned((real[0], np.zeros(400)), real, [1])
-    assert none == {"gb_balanced": 0.5, "gb_auc": 0.5, "lr_balanced": 0.5, "lr_auc": 0.5}
+    assert none == {f"{model}_{score}": 0.5 for model in ("gb", "lr", "mlp") for score in ("balanced", "auc")}

@@ -1,4 +1,4 @@
-"""From noisy counts of a table to what a generator is fitted to: bins, consistent histograms, blocks without noise.
+"""From noisy counts of a table to what a generator starts from: bins, consistent histograms, which columns are related.
 
 All of this looks at released counts only, and costs nothing.
 """
@@ -93,18 +93,14 @@ def shares_inside(noisy: Tensor, bins: Tensor, deviation: float) -> Tensor:
     return shares / summed(shares)[bins]
 
 
-def shrunk(block: Tensor, deviation: float) -> Tensor:
-    """A matrix with white noise of this deviation, without what noise alone would show.
+def standing_out(block: Tensor, deviation: float) -> tuple[int, float]:
+    """What a matrix shows that white noise of this deviation would not: directions, and their sum of squares.
 
-    Each singular value y, in units of √n·σ for an m×n matrix with m ≤ n and β = m/n, becomes
-    √((y² - β - 1)² - 4β) / y, or 0 below 1 + √β (Gavish & Donoho 2017, Frobenius loss).
+    The largest singular value of an m×n matrix of noise is about σ(√m + √n); m·n·σ² of its squares is noise.
     """
-    short, long = sorted(block.shape)
-    unit, ratio = math.sqrt(long) * deviation, short / long
-    left, values, right = torch.linalg.svd(block, full_matrices=False)
-    y = values / unit
-    kept = ((y.square() - ratio - 1).square() - 4 * ratio).clamp(min=0).sqrt() / y.clamp(min=1e-12)
-    return (left * (torch.where(y > 1 + math.sqrt(ratio), kept, 0.0) * unit)) @ right
+    values = torch.linalg.svdvals(block)
+    directions = int((values > deviation * (math.sqrt(block.shape[0]) + math.sqrt(block.shape[1]))).sum())
+    return directions, float(values.square().sum()) - block.numel() * deviation**2
 
 
 def centred(block: Tensor) -> Tensor:
@@ -142,26 +138,23 @@ def histograms(
     return found
 
 
-def denoised(gram: Tensor, edges: list[slice], deviation: float, sizes: Tensor, marginals: Tensor) -> Tensor:
-    """(classes, bins, bins): the blocks of every pair of columns, as counts.
+def related_pairs(
+    gram: Tensor, edges: list[slice], deviation: float, sizes: Tensor, marginals: Tensor, most: int
+) -> list[int]:
+    """Pairs of columns, at most so many, whose counts differ most from independence within classes.
 
-    A block of a class is the product of its histograms plus what the class shares with the others plus what is its own;
-    the two latter are shrunk, so that a pair of columns that are independent within classes brings no noise.
+    Only pairs that stand out of the noise; the one that comes nearest to it where none does. A pair is a·C + b, a < b,
+    for C columns.
     """
-    classes, found = len(gram), torch.zeros_like(gram)
-    shares = sizes / sizes.sum()
+    noise, found = deviation * math.sqrt(len(gram)), []
     for a, rows in enumerate(edges):
-        for columns in edges[:a]:
+        for b, columns in enumerate(edges[a + 1 :], a + 1):
             products = marginals[:, rows, None] * marginals[:, None, columns] / sizes.clamp(min=1)[:, None, None]
-            rest = [centred(part) for part in gram[:, rows, columns] - products]
-            common = shrunk(torch.stack(rest).sum(0), deviation * math.sqrt(classes))
-            for k in range(classes):
-                block = products[k] + shares[k] * common
-                if classes > 1:
-                    block = block + shrunk(rest[k] - shares[k] * common, deviation)
-                found[k, rows, columns] = block
-                found[k, columns, rows] = block.T
-    return found
+            directions, energy = standing_out(centred((gram[:, rows, columns] - products).sum(0)), noise)
+            found.append((directions > 0, energy, a * len(edges) + b))
+    found.sort(reverse=True)
+    related = [pair for clear, _, pair in found[:most] if clear]
+    return sorted(related or [found[0][2]])
 
 
 def _width(edge: slice) -> int:

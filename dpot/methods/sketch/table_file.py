@@ -23,7 +23,7 @@ from dpot.privacy.statement import Statement
 from dpot.ranges import Count, Positive
 from dpot.record import write_atomically
 
-VERSION, KIND = 1, "marginals"
+VERSION, KIND = 2, "marginals"
 
 
 @dataclass(frozen=True)
@@ -60,6 +60,7 @@ class TableRelease:
         """Write it, whole or not at all."""
         own = self.marginals
         tensors = {"counts": self.counts, "cells": own.cells, "gram": own.gram.long(), "bin_of": own.bin_of}
+        tensors |= {"pooled": own.pooled.long(), "related": own.related}
         tensors |= {f"generator.{name}": value for name, value in self.generator.items()}
         facts = {
             "version": VERSION,
@@ -69,6 +70,7 @@ class TableRelease:
             "records": self.records,
             "cell_deviation": own.cell_deviation,
             "block_deviation": own.deviation,
+            "pooled_deviation": own.pooled_deviation,
             "columns": [asdict(column) for column in self.columns],
             "statement": self.statement,
             "extra": self.extra,
@@ -115,6 +117,9 @@ class TableRelease:
             bins=bins,
             cell_deviation=told.cell_deviation,
             deviation=told.block_deviation,
+            pooled=_shaped(left.pop("pooled"), "pooled", (sum(bins), sum(bins)), torch.int64).double(),
+            related=_related(left.pop("related"), len(columns)),
+            pooled_deviation=told.pooled_deviation,
         )
         counts = _shaped(left.pop("counts"), "counts", (told.classes,), torch.float64)
         if left:
@@ -163,6 +168,7 @@ class _Facts:
     records: Count
     cell_deviation: Positive
     block_deviation: Positive
+    pooled_deviation: Positive
     columns: list[dict[str, Any]]
     statement: dict[str, Any]
     extra: dict[str, Any]
@@ -173,8 +179,17 @@ def _check_places(columns: list[Column], width: int) -> None:
     places = [place for c in columns for place in (*range(c.at, c.at + c.size), *([] if c.gap is None else [c.gap]))]
     if sorted(places) != list(range(width)) or any(min(c.cells, c.size) < 1 for c in columns):
         raise DataError("its columns do not fit its shape")
-    if any(c.cells != c.size if not c.is_number else not c.whole and c.cells < 3 for c in columns):
+    if any(c.cells != c.size or c.named if not c.is_number else not c.whole and c.cells < 3 for c in columns):
         raise DataError("a column's cells do not fit its kind")
+
+
+def _related(pairs: Tensor, columns: int) -> Tensor:
+    """Different pairs of different columns, a·columns + b for a < b."""
+    _shaped(pairs, "related", (len(pairs),), torch.int64)
+    named = pairs.tolist()
+    if named != sorted(set(named)) or not all(0 <= n < columns**2 and n // columns < n % columns for n in named):
+        raise DataError("related: these are no pairs of columns")
+    return pairs
 
 
 def _shaped(tensor: Tensor, name: str, shape: tuple[int, ...], dtype: torch.dtype) -> Tensor:
@@ -185,10 +200,12 @@ def _shaped(tensor: Tensor, name: str, shape: tuple[int, ...], dtype: torch.dtyp
 
 def _agree(statement: Statement, marginals: Marginals, histograms: int, pairs: int) -> None:
     """The noise that the statement accounts for is the noise that the release says it has."""
+    related = len(marginals.related)
     stated = [marginals.cell_deviation, *([marginals.deviation] if pairs else [])]
+    stated += [marginals.pooled_deviation] if related else []
     if len(statement.entries) != len(stated):
         raise DataError(f"{len(stated)} releases, and {len(statement.entries)} entries in the statement")
-    for entry, blocks, deviation in zip(statement.entries, (histograms, pairs), stated, strict=False):
+    for entry, blocks, deviation in zip(statement.entries, (histograms, pairs, related), stated, strict=False):
         event = Event.from_dict(entry["event"])
         if not isinstance(event, CountGaussian):
             raise DataError(f"the statement has a {type(event).__name__}, a table releases counts")

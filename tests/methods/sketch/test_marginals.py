@@ -8,18 +8,18 @@ import pandas as pd
 import pytest
 import torch
 
-from dpot.errors import DataError
+from dpot.errors import DataError, UsageError
 from dpot.methods.sketch.blocks import (
     centred,
-    denoised,
     histograms,
     make_bins,
     nearest_histogram,
+    related_pairs,
     shares_inside,
-    shrunk,
     smoothed,
+    standing_out,
 )
-from dpot.methods.sketch.marginals import LEAST_SIGNAL, MarginalSketch, signal
+from dpot.methods.sketch.marginals import LEAST_SIGNAL, MarginalSketch, entries_of, signal
 from dpot.models.product_mixture import Column, ProductMixture
 from dpot.privacy.accountants import accounts
 from dpot.privacy.budget import Budget
@@ -72,25 +72,52 @@ def test_one_record_moves_each_histogram_and_pair_by_the_root_of_two(odd):
     bin_of = torch.cat([torch.arange(column.values) for column in COLUMNS])
     first, second = problem_of(records, labels), problem_of(other, moved)
     cells = (method._count_cells(first) - method._count_cells(second)).double().norm()
-    above = method._above(bin_of)
-    pairs = (method._count_pairs(first, bin_of) - method._count_pairs(second, bin_of))[:, above].double().norm()
+    moved = (method._count_pairs(first, bin_of) - method._count_pairs(second, bin_of)).double()
+    bins = [column.values for column in COLUMNS]
     assert cells <= math.sqrt(2 * 4) + 1e-9  # three columns and the label
-    assert pairs == pytest.approx(math.sqrt(2 * 3))  # another class: every block is moved
+    assert moved[:, entries_of(bins)].norm() == pytest.approx(math.sqrt(2 * 3))  # another class: all blocks are moved
+    for related in ([1], [1, 5], [1, 2, 5]):  # over all classes: by √2 each at most
+        assert moved.sum(0)[entries_of(bins, related)].norm() <= math.sqrt(2 * len(related)) + 1e-9
 
 
-@pytest.mark.parametrize("neighbours", list(Adjacency)[:1] + [Adjacency.ADD_REMOVE])
-def test_both_releases_together_are_worth_the_budget(neighbours):
+@pytest.mark.parametrize("neighbours", [Adjacency.REPLACE_ONE, Adjacency.ADD_REMOVE])
+@pytest.mark.parametrize("rounds", [1, 2])
+def test_all_releases_together_are_worth_the_budget(neighbours, rounds):
     problem = problem_of(*table(500), epsilon=1.0)
-    released = MarginalSketch(COLUMNS, neighbours=neighbours).release_marginals(problem)
-    assert [entry.source.split(": ")[1] for entry in problem.ledger.entries] == [
-        "histograms of single columns",
-        "pairs of columns by class",
-    ]
+    released = MarginalSketch(COLUMNS, rounds=rounds, neighbours=neighbours).release_marginals(problem)
+    sources = ["histograms of single columns", "pairs of columns by class", "related pairs of columns"]
+    assert [entry.source.split(": ")[1] for entry in problem.ledger.entries] == sources[: rounds + 1]
     found = accounts(Composed(tuple(entry.event for entry in problem.ledger.entries)), 1e-5)
     for name in ("analytic_gaussian", "dp_accounting_pld"):
         assert 0.99 < found[name].epsilon <= 1 + 1e-4, name
-    replaced = released.deviation if neighbours is Adjacency.REPLACE_ONE else math.sqrt(2) * released.deviation
-    assert replaced == pytest.approx(math.sqrt(2 * 3 / 0.7) / 0.2637, rel=0.03)  # μ of (1, 1e-5) is 0.2637
+    scale = 1.0 if neighbours is Adjacency.REPLACE_ONE else math.sqrt(2)
+    share = 0.7 if rounds == 1 else 0.4
+    assert scale * released.deviation == pytest.approx(math.sqrt(2 * 3 / share) / 0.2637, rel=0.03)  # μ of (1, 1e-5)
+    assert len(released.related) in ((0,) if rounds == 1 else (1, 2))
+    if rounds == 2:
+        noise = math.sqrt(2 * len(released.related) / 0.3) / 0.2637
+        assert scale * released.pooled_deviation == pytest.approx(noise, rel=0.03)
+        outside = ~(entries_of(released.bins, released.related.tolist()))
+        assert released.pooled.triu()[outside].abs().sum() == 0  # nothing else of it is there
+
+
+def test_the_pairs_that_are_looked_at_again_are_those_that_depend_on_each_other():
+    random = torch.Generator().manual_seed(3)
+    a = torch.randint(4, (5000,), generator=random)
+    b = torch.where(torch.rand(5000, generator=random) < 0.5, a, torch.randint(4, (5000,), generator=random))
+    other = [torch.randint(4, (5000,), generator=random) for _ in range(2)]
+    hot = torch.cat([torch.nn.functional.one_hot(c, 4) for c in (other[0], a, other[1], b)], 1).double()
+    edges = [slice(4 * i, 4 * i + 4) for i in range(4)]
+    noise = 60 * torch.randn(1, 16, 16, generator=random).double().triu()
+    gram = (hot.T @ hot)[None] + noise + noise.transpose(1, 2)
+    sizes, marginals = torch.tensor([5000.0]).double(), hot.sum(0)[None]
+    assert related_pairs(gram, edges, 60.0, sizes, marginals, 3) == [1 * 4 + 3]
+    assert len(related_pairs(gram, edges, 2000.0, sizes, marginals, 3)) == 1  # nothing stands out: the best of them
+
+
+def test_three_rounds_are_refused():
+    with pytest.raises(UsageError, match="rounds=3: this table is released by its marginals"):
+        MarginalSketch(COLUMNS, rounds=3)
 
 
 def test_the_nearest_histogram():
@@ -127,17 +154,20 @@ def test_cells_of_a_bin_are_drawn_to_their_mean():
     )
 
 
-def test_noise_is_taken_out_of_a_block_and_structure_stays():
+def test_structure_stands_out_of_noise():
     random = torch.Generator().manual_seed(0)
     noise = torch.randn(12, 15, generator=random, dtype=torch.float64)
-    assert shrunk(noise, 1.0).norm() < 0.2 * noise.norm()
+    directions, energy = standing_out(noise, 1.0)
+    assert directions == 0
+    assert abs(energy) < 4 * math.sqrt(2 * noise.numel())  # χ² has this deviation
     truth = 40 * torch.outer(torch.linspace(-1, 1, 12), torch.linspace(-1, 1, 15)).double()
-    found = shrunk(truth + noise, 1.0)
-    assert (found - truth).norm() < 0.6 * noise.norm()
+    directions, energy = standing_out(truth + noise, 1.0)
+    assert directions == 1
+    assert energy == pytest.approx(float(truth.square().sum()), rel=0.05)
     assert centred(truth + 3).sum(0).abs().max() < 1e-9
 
 
-def test_without_noise_the_blocks_are_those_that_were_counted():
+def test_without_noise_the_histograms_are_those_that_were_counted():
     records, labels = table(4000)
     method, problem = MarginalSketch(COLUMNS), problem_of(records, labels)
     bin_of = torch.cat([torch.arange(column.values) for column in COLUMNS])
@@ -148,8 +178,6 @@ def test_without_noise_the_blocks_are_those_that_were_counted():
     variances = [torch.full_like(part, 1e-12) for part in own]
     marginals = histograms(gram, edges, 1e-6, sizes, own, variances)
     assert torch.allclose(marginals[:, edges[0]], gram[:, edges[0], edges[0]].diagonal(dim1=1, dim2=2), atol=1e-3)
-    found = denoised(gram, edges, 1e-6, sizes, marginals)
-    assert torch.allclose(found[:, edges[0], edges[2]], gram[:, edges[0], edges[2]], atol=1e-2)
 
 
 def test_a_mixture_draws_what_its_probabilities_say():
@@ -250,3 +278,17 @@ def test_few_records_are_left_to_the_lines():
     records = np.random.default_rng(0).random((200, 12))
     made = Synthesizer(1, 1e-4, ranges=(0, 1), steps=2, rounds=1, device="cpu").fit(records)
     assert not isinstance(made.generator_, ProductMixture)
+
+
+@pytest.mark.parametrize("other", ["turned", "same column", "more"])
+def test_a_release_whose_second_round_is_changed_is_refused(tmp_path, other):
+    """Pairs in no order, a pair of one column, or more pairs than the noise was drawn for."""
+    frame = people(600)[["age", "pay", "work"]]
+    made = Synthesizer(50, 1e-5, ranges={"age": (0, 120), "pay": (0, 2e5)}, steps=1, device="cpu").fit(frame)
+    found = made.release_.marginals.related.tolist()
+    more = [1, 2, 5] if len(found) < 3 else [1]
+    related = {"turned": [2, 1], "same column": [4], "more": more}[other]
+    path = tmp_path / "changed.safetensors"
+    replace(made.release_, marginals=replace(made.release_.marginals, related=torch.tensor(related))).save(path)
+    with pytest.raises(DataError, match="statement accounts for" if other == "more" else "no pairs of columns"):
+        Synthesizer.load(path)
