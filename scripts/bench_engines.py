@@ -384,7 +384,8 @@ def markdown(report: dict[str, Any]) -> str:
         lines += said(
             f"""The same counts of {row["records"]:,} records of {row["width"]} columns in Parquet files,
             {row["workers"]} workers, load {row["load"]}; both passes, decoding included. Spark SQL counts them in one
-            query of grouping sets:"""
+            query of grouping sets. The counting itself is what local takes; the rest is an engine's own, the start
+            of workers that load torch among it:"""
         )
         lines += ["", "| by | seconds (clock) | CPU seconds | CPU, over Spark SQL |", "|---|---|---|---|"]
         for name, seconds in row["seconds"].items():

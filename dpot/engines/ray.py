@@ -40,7 +40,7 @@ class RayEngine(Engine):
         ray = self._started()
         try:
             parts = self._of_partitions(ray, count, source) if isinstance(source, list) else _of_blocks(count, source)
-            add = ray.remote(num_cpus=0, max_retries=self.tries)(added)
+            add = ray.remote(max_retries=self.tries)(added)
             while len(parts) > 1:
                 parts = [add.remote(*parts[at : at + FAN_IN]) for at in range(0, len(parts), FAN_IN)]
             return settled(ray.get(parts[0]))
@@ -95,7 +95,7 @@ def _of_blocks(count: Count, dataset: Any) -> list[Any]:
     tables = dataset.map_batches(
         _count_block, fn_kwargs={"count": count}, batch_size=None, batch_format="pyarrow", zero_copy_batch=True
     ).to_arrow_refs()
-    read = ray.remote(num_cpus=0)(_part_of)
+    read = ray.remote(_part_of)
     return [read.remote(table) for table in tables] or [ray.put(counted(count, lambda: (), "an empty data set"))]
 
 
