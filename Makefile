@@ -16,7 +16,7 @@ SECONDS ?= 60
 export PYTHONUNBUFFERED := 1
 
 .DEFAULT_GOAL := help
-.PHONY: help setup lock test lint types format reproduce-all compare report readme audits bench fuzz kills attacks bundle bill wheel clean
+.PHONY: help setup engines lock test lint types format reproduce-all compare report readme audits bench fuzz kills attacks bundle bill wheel clean
 
 help: ## list the targets
 	@awk -F':.*## ' '/^[a-zA-Z0-9_%-]+:.*## / {printf "  %-26s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -31,8 +31,11 @@ $(STAMP): pyproject.toml setup.py constraints.txt
 
 setup: $(STAMP) ## install the suite into .venv
 
+engines: $(STAMP) ## install Ray and PySpark too, so that their tests run (Java comes from the system)
+	$(BIN)/python -c 'import ray, pyspark' 2> /dev/null || $(BIN)/python -m pip install -q -c constraints.txt -e '.[$(EXTRAS),ray,spark]'
+
 lock: $(STAMP) ## renew constraints.txt (the newest versions that pyproject.toml admits) and requirements-hashed.txt
-	$(BIN)/python scripts/lock.py $(EXTRAS)
+	$(BIN)/python scripts/lock.py $(EXTRAS),ray,spark
 
 test: $(STAMP) ## run the tests (8 minutes on 2 cores)
 	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -q -n auto --dist worksteal $(ARGS)

@@ -33,6 +33,7 @@ CONF_DIR = REPOSITORY / "conf"
 
 COMPONENT_PACKAGES = (
     "dpot.data.",
+    "dpot.engines.",
     "dpot.evaluation.",
     "dpot.methods.",
     "dpot.models.",
@@ -42,7 +43,7 @@ COMPONENT_PACKAGES = (
     "dpot.profiles",
     "dpot.trackers",
 )
-GROUPS = ("task", "dataset", "generator", "loss", "privacy", "classifier", "tracker", "profile")
+GROUPS = ("task", "dataset", "generator", "loss", "privacy", "classifier", "tracker", "profile", "engine")
 
 
 def root_settings(

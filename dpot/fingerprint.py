@@ -27,7 +27,7 @@ from dpot.places import without_places
 
 # Keys that change how a run is shown, watched or placed, but not what it computes.
 NOT_FINGERPRINTED = (
-    *("output", "debug", "rerun", "large_delta", "data_root", "output_root", "tracker", "device"),
+    *("output", "debug", "rerun", "large_delta", "data_root", "output_root", "tracker", "device", "engine"),
     *("paper", "table", "figure", "hydra"),
 )
 # What an audit speaks for: see audited_code.

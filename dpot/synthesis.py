@@ -28,12 +28,13 @@ import torch
 from sklearn.base import BaseEstimator
 from torch import Tensor
 
-from dpot.data.coding import Categories, Coding, ImageCoding, Number, Ranges, TableCoding, load_coding, taken_from
+from dpot.data.coding import Categories, Coding, ImageCoding, Number, Ranges, TableCoding, load_coding
 from dpot.data.dtypes import Facts, as_frame, given_back, numbered_labels, typed
-from dpot.data.files import printable
 from dpot.data.schema import Schema
 from dpot.errors import DataError, PrivacyError, UsageError
+from dpot.forms import recognised
 from dpot.methods.generate.base import Problem
+from dpot.methods.sketch.counters import SpreadProblem
 from dpot.methods.sketch.directions import is_table
 from dpot.methods.sketch.file import Release
 from dpot.methods.sketch.method import Sketch
@@ -47,6 +48,7 @@ from dpot.privacy.budget import Budget
 from dpot.privacy.ledger import Ledger
 from dpot.privacy.noise import NoiseSource
 from dpot.privacy.statement import Statement
+from dpot.spread import Spread, is_spread, spread_of
 from dpot.tables import refit, released_by, remarks, suited
 from dpot.training.progress import Progress
 
@@ -67,6 +69,7 @@ class Synthesizer(BaseEstimator):
         file or a mapping (dpot/data/schema.py). Its label is taken out of X, unless y is given.
     classes: the classes that there may be. Without it those that occur in y are taken to be public, and the
         statement says so.
+    shape: of the images in the column `image` of a data set of Ray or Spark, as their arrays have it.
     rounds: 2, or 1 to leave out the second look. steps: at most so many steps of fitting; None: by rule.
     seed: of everything but the privacy noise. device: auto, cpu or cuda.
 
@@ -82,6 +85,7 @@ class Synthesizer(BaseEstimator):
         categories: Categories = None,
         classes: Sequence[Any] | None = None,
         schema: str | Path | Mapping[str, Any] | None = None,
+        shape: Sequence[int] | None = None,
         rounds: int = 2,
         steps: int | None = None,
         seed: int = 0,
@@ -90,19 +94,24 @@ class Synthesizer(BaseEstimator):
     ) -> None:
         self.epsilon, self.delta = epsilon, delta
         self.ranges, self.categories, self.classes, self.schema = ranges, categories, classes, schema
+        self.shape = shape
         self.rounds, self.steps, self.seed, self.device, self.progress = rounds, steps, seed, device, progress
 
     def fit(self, X: Any, y: Any = None) -> Synthesizer:
         """Look at the records privately and fit a generator to what was released.
 
-        X: images N×H×W, N×C×H×W or N×H×W×C (uint8, or floats in [0, 1]), a DataFrame, or an array N×columns.
-        y: N labels of any kind; None: no labels.
+        X: images N×H×W, N×C×H×W or N×H×W×C (uint8, or floats in [0, 1]), a DataFrame, or an array N×columns; or a Ray
+        data set or Spark DataFrame, whose records are counted where they lie (dpot/spread.py).
+        y: N labels of any kind, or the column of labels in a data set of Ray or Spark; None: no labels.
         """
         self._types: Facts = []
+        if is_spread(X):
+            spread = spread_of(X, y, self.schema, self.shape, self.classes)
+            return self.fit_records(spread, None, spread.decode.classes, spread.decode.coding)
         if self.schema is not None:
             return self._fit_declared(Schema.of(self.schema), X, y)
         X, self._types, ranges, categories = typed(X, self.ranges, self.categories)
-        values, coding, conditions = _recognised(X, ranges, categories)
+        values, coding, conditions = recognised(X, ranges, categories)
         names: list[Any] = []
         numbers = torch.zeros(len(values), dtype=torch.int64)
         if y is not None:
@@ -129,8 +138,8 @@ class Synthesizer(BaseEstimator):
     @suited_convolutions()
     def fit_records(
         self,
-        records: Tensor,
-        labels: Tensor,
+        records: Tensor | Spread,
+        labels: Tensor | None,
         classes: Sequence[Any],
         coding: Coding,
         *,
@@ -141,8 +150,9 @@ class Synthesizer(BaseEstimator):
         conditions: Sequence[str] = (),
         **problem: Any,
     ) -> Synthesizer:
-        """fit for records (N, C, H, W) in [0, 1] with class numbers; `problem`: checkpoints, fingerprint, max_steps.
+        """fit for records (N, C, H, W) in [0, 1] with class numbers, or for some that lie elsewhere.
 
+        problem: checkpoints, fingerprint, max_steps.
         notes: what no ε covers. conditions: what was taken from the records and has to be public.
         """
         budget = budget or Budget(self.epsilon, self.delta, conversion="tight")
@@ -274,8 +284,8 @@ class Synthesizer(BaseEstimator):
 
     def _problem(
         self,
-        records: Tensor,
-        labels: Tensor,
+        records: Tensor | Spread,
+        labels: Tensor | None,
         classes: int,
         budget: Budget,
         generator: Generator | None,
@@ -285,9 +295,13 @@ class Synthesizer(BaseEstimator):
         torch.manual_seed(self.seed)
         shape = tuple(records.shape[1:])
         model = generator or _generator((shape[0], shape[1], shape[2]), classes)
-        return Problem(
+        kind: Any = Problem
+        if isinstance(records, Spread):
+            kind, more["spread"] = SpreadProblem, records
+            records = torch.empty(0, *shape)
+        return kind(
             images=records.to(device),
-            labels=labels.to(device),
+            labels=(torch.zeros(len(records), dtype=torch.int64) if labels is None else labels).to(device),
             classes=classes,
             generator=model.to(device),
             budget=budget,
@@ -324,23 +338,6 @@ def synthesize(
     """
     synthesizer = Synthesizer(epsilon, delta, **settings).fit(X, y)
     return synthesizer.sample(n or len(X))
-
-
-def _recognised(X: Any, ranges: Ranges, categories: Categories) -> tuple[Any, Coding, list[str]]:
-    """X as an array of images or a DataFrame, its coding, and what of this was taken from the records."""
-    if isinstance(X, Tensor):
-        X = X.detach().cpu().numpy()
-    if np.ndim(X) in (3, 4):
-        X = np.asarray(X)
-        if 0 in X.shape:
-            raise DataError(f"X is empty, of shape {X.shape}")
-        return X, ImageCoding.of(X, ranges), []
-    frame, array = as_frame(X)
-    coding, gaps = replace(TableCoding.of(frame, ranges, categories), array=array).with_gaps(frame)
-    conditions = list(taken_from(frame, categories))
-    if gaps:
-        conditions.append(f"that there are gaps in {printable(', '.join(gaps)[:300])}: it was seen in the table")
-    return frame, coding, conditions
 
 
 def _generator(shape: tuple[int, int, int], classes: int, **size: Any) -> Generator:

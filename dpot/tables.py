@@ -7,6 +7,7 @@ from typing import Any
 
 from dpot.data.coding import Coding, Number, TableCoding
 from dpot.methods.generate.base import Problem
+from dpot.methods.sketch.counters import records_of
 from dpot.methods.sketch.file import Release
 from dpot.methods.sketch.marginals import COUNT_PER_BIN, LEAST_BINS, LEAST_SIGNAL, MarginalSketch, signal
 from dpot.methods.sketch.table_file import TableRelease
@@ -59,7 +60,7 @@ def released_by(method: MarginalSketch, problem: Problem) -> TableRelease:
     return TableRelease(
         shape=problem.generator.shape,
         classes=problem.classes,
-        records=len(problem.images),
+        records=records_of(problem),
         counts=method.sizes,
         deviation=method.released.cell_deviation,
         columns=method.columns,

@@ -31,9 +31,10 @@ from torch import Tensor
 from dpot.config import REPOSITORY
 from dpot.disk import write_atomically
 from dpot.methods.gate import Gate
+from dpot.methods.sketch.counters import Stream, over
 from dpot.methods.sketch.directions import draw_directions
 from dpot.methods.sketch.features import Layout, LinearMap
-from dpot.methods.sketch.release import MEAN_SHARE, Sketcher, Stream, read_moments
+from dpot.methods.sketch.release import MEAN_SHARE, Sketcher, read_moments
 from dpot.methods.sketch.rules import plan
 from dpot.privacy import calibration
 from dpot.privacy.budget import Budget
@@ -70,8 +71,9 @@ def release(records: int, side: int, lines: int, device: torch.device) -> dict[s
     multiplier = calibration.find_sigma(Gaussian, 1, budget) * (1 + 1e-9)
     ruled = plan(records, CLASSES, 1 / multiplier, images=True)
     ruled = replace(ruled, layout=Layout(lines, 16, lines // 4), low_noise=True)  # the same work at all sizes
+    stream = stream_of(records, side, device)
     sketcher = Sketcher(
-        stream_of(records, side, device),
+        over(stream, device),
         (1, side, side),
         CLASSES,
         ruled,
@@ -87,7 +89,7 @@ def release(records: int, side: int, lines: int, device: torch.device) -> dict[s
         seconds[name] = round(clock() - began, 3)
 
     began = clock()
-    for _ in sketcher.stream():
+    for _ in stream():
         pass
     timed("making the records once", began)
     shares = (ruled.norm_share, ruled.moment_share * MEAN_SHARE, ruled.moment_share * (1 - MEAN_SHARE))

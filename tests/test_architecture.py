@@ -12,6 +12,7 @@ PACKAGE = Path(__file__).resolve().parents[1] / "dpot"
 # what a room may import of the others (everybody may use errors, ranges, config and record)
 ALLOWED = {
     "data": set(),
+    "engines": set(),  # they know neither noise nor ledger
     "kernels": set(),
     "transport": {"kernels"},
     "privacy": set(),
@@ -21,7 +22,18 @@ ALLOWED = {
     "methods": {"transport", "privacy", "models", "training"},
     "reporting": {"privacy"},  # it renders the statements of records
     "papers": {"methods", "transport", "privacy", "models", "training", "data", "evaluation", "reporting"},
-    "tasks": {"papers", "methods", "transport", "privacy", "models", "training", "data", "evaluation", "reporting"},
+    "tasks": {
+        "engines",
+        "papers",
+        "methods",
+        "transport",
+        "privacy",
+        "models",
+        "training",
+        "data",
+        "evaluation",
+        "reporting",
+    },
 }
 
 

@@ -172,6 +172,9 @@ class Source(ABC):
     licence: str
     source: str
     downloadable = False
+    # how records that agree with the papers' in name, number and format differ from them all the same; numbers made
+    # with them stand beside the published ones as "other data" (dpot/reporting/verdicts.py), earlier records too
+    differs = ""
 
     def __init__(self, limit: Count | None = None, limit_test: Count | None = None) -> None:
         self.limit = limit

@@ -61,8 +61,10 @@ class Folder(FileSource):
         limit: Count | None = None,
         limit_test: Count | None = None,
         follow_links: bool = False,
+        streamed: bool = False,
     ) -> None:
         super().__init__(limit, limit_test)
+        self.streamed = streamed  # not read here, but by an engine
         self.path = path
         self.size = size
         self.channels = channels

@@ -61,8 +61,10 @@ class Table(FileSource):
         test_fraction: Probability = 0.1,
         limit: Count | None = None,
         limit_test: Count | None = None,
+        streamed: bool = False,
     ) -> None:
         super().__init__(limit, limit_test)
+        self.streamed = streamed  # not read here, but by an engine
         self.path = path
         self.label = label
         self.bounds = bounds

@@ -37,6 +37,10 @@ class USPS(FileSource):
     name = "usps"
     downloadable = True
     licence = "free for research"
+    differs = (
+        "USPS is split by a public hash and its scans fill the image; the papers take CoGAN's file, whose partition "
+        "and frame are not known here"
+    )
     source = "https://www.csie.ntu.edu.tw/~cjlin/libsvmtools/datasets/multiclass.html#usps"
     known: ClassVar[dict[str, Known]] = {
         "usps.npz": Known(2_406_669, "95e790f272f9ff97b293f6960cbae5a4632b24788dc64725d33a6fed681fab9f"),

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 Verdict = Literal["holds", "conditional", "false", "not checkable"]
+Whose = Literal["paper", "another paper", "dpot"]  # dpot: added here, as what holds instead
 
 
 @dataclass(frozen=True)
@@ -24,3 +25,4 @@ class Claim:
     name: str  # "Proposition 7", "Theorem 1", "Table 4"
     claim: str
     check: Callable[[], Finding]
+    whose: Whose = "paper"  # only the paper's own are counted for or against it

@@ -113,7 +113,7 @@ def share(counts: Sequence[tuple[str, int]], label: str) -> str:
     for name, n in counts:
         if n:
             width = 100 * n / total
-            kind = name.replace(" ", "-")
+            kind = name.replace(",", "").replace(" ", "-")
             parts.append(f'<rect class="v-{kind}" x="{at:.2f}" y="0" width="{max(width - 0.6, 0.4):.2f}" height="10"/>')
             at += width
     return (

@@ -11,6 +11,7 @@ from dpot.record import Record
 from dpot.reporting.published import Table
 from dpot.reporting.sheets import Column, Sheet
 from dpot.reporting.store import Home, KeptRecord
+from dpot.reporting.verdicts import by_numbers, difference_of_data, verdict
 
 ACCURACIES = ("accuracy", "logreg", "mlp", "cnn", "cnn_adam")
 PROFILES = ("paper", "short", "quick", "smoke")
@@ -35,33 +36,15 @@ class ComparedCell:
     spread: float | None = None  # the published standard deviation, where there is one
     over: str | None = None  # what ours is over: seeds; of one run, its passes or draws of the data
     guarantee: str | None = None  # of the ε that the runs state: proved, conditional or not proved
+    numbers: str | None = None  # what the two numbers alone would say, whatever else is known of the cell
+    because: str | None = None  # the paragraph that says why: docs/PAGE.md#anchor
+    noise: float | None = None  # what one training of the row is known to differ by
+    counted: bool = True  # False where another row stands for the same published number
 
     @property
     def difference(self) -> float | None:
         """Ours minus published, where both exist."""
         return None if self.ours is None or self.published is None else self.ours - self.published
-
-
-BOUNDS = "2 points of accuracy, 10% of a FID or gap, 3% of a distance, 1% of the rest"  # what `within` means
-
-
-def verdict(metric: str, published: float | None, ours: float | None, comparable: bool) -> str:
-    """within BOUNDS; else better or outside."""
-    if ours is None:
-        return "published only" if published is not None else "missing"
-    if not comparable:
-        return "not comparable"
-    if published is None:
-        return "ours"
-    difference = ours - published
-    if metric == "accuracy":
-        return "within" if abs(difference) <= 2 else ("better" if difference > 0 else "outside")
-    if metric == "fid":
-        return "within" if abs(difference) <= 0.1 * published else ("better" if difference < 0 else "outside")
-    if metric == "gap":  # printed with two decimals, often 0
-        return "within" if abs(difference) <= max(0.1 * published, 0.005) else "outside"
-    share = 0.03 if metric == "distance" else 0.01  # a distance between samples depends on the draw
-    return "within" if abs(difference) <= share * abs(published) else "outside"
 
 
 def compare(
@@ -73,36 +56,53 @@ def compare(
     on the demonstration data is used only where there is no other, and is never comparable.
     """
     own = records_of(sheet, records)
-    cells = []
-    for row in dict.fromkeys([*sheet.rows, *(c.row for c in published.cells)] if published else sheet.rows):
-        for column in sheet.columns:
-            printed = published.cell(row, column.name) if published else None
-            metric = printed.metric if printed else _metric_of(published, column)
-            chosen, used_profile = chosen_records(sheet, own, row, column, profile)
-            values = [v for v in (_value(r, column.metric) for r in chosen) if v is not None]
-            std, over = _spread(chosen, values, column.metric)
-            ours = statistics.fmean(values) if values else None
-            comparable = bool(values) and all(_comparable(r) for r in chosen)
-            cells.append(
-                ComparedCell(
-                    row=row,
-                    column=column.name,
-                    metric=metric,
-                    published=printed.value if printed else None,
-                    ours=ours,
-                    std=std,
-                    seeds=len(values),
-                    profile=used_profile if values else None,
-                    data=chosen[0].provenance["data"].get("name") if values else None,
-                    comparable=comparable,
-                    verdict=verdict(metric, printed.value if printed else None, ours, comparable),
-                    remark=printed.remark if printed else "",
-                    spread=printed.spread if printed else None,
-                    over=over,
-                    guarantee=_guarantee(chosen) if values else None,
-                )
-            )
-    return cells
+    printed_rows = (c.row for c in published.cells) if published else ()
+    return [
+        _cell(sheet, published, own, row, column, profile)
+        for row in dict.fromkeys([*sheet.rows, *printed_rows])
+        for column in sheet.columns
+    ]
+
+
+def _cell(
+    sheet: Sheet, published: Table | None, own: Owned, row: str, column: Column, profile: str | None
+) -> ComparedCell:
+    said = sheet.remarks
+    (their_row, first), (their_column, leads) = said.published_name(row), said.published_name(column.name)
+    printed = published.cell(their_row, their_column) if published and their_row and their_column else None
+    theirs = printed.value if printed else None
+    metric = printed.metric if printed else _metric_of(published, column)
+    chosen, used_profile = chosen_records(sheet, own, row, column, profile)
+    values = [v for v in (_value(r, column.metric) for r in chosen) if v is not None]
+    std, over = _spread(chosen, values, column.metric)
+    ours = statistics.fmean(values) if values else None
+    comparable = bool(values) and all(_comparable(r) for r in chosen)
+    data = chosen[0].provenance["data"].get("name") if values else None
+    remark = said.said(row, column.name)
+    known_noise = said.noise[row].spread.get(metric) if row in said.noise else None
+    says = "other data" if data and difference_of_data(data) else remark.says if remark else None
+    found = verdict(metric, theirs, ours, comparable, _runs(chosen, column.metric), known_noise, says)
+    return ComparedCell(
+        row=row,
+        column=column.name,
+        metric=metric,
+        published=theirs,
+        ours=ours,
+        std=std,
+        seeds=len(values),
+        profile=used_profile if values else None,
+        data=data,
+        comparable=comparable,
+        verdict=found,
+        remark=printed.remark if printed else "",
+        spread=printed.spread if printed else None,
+        over=over,
+        guarantee=_guarantee(chosen) if values else None,
+        numbers=by_numbers(metric, theirs, ours) if theirs is not None and ours is not None and comparable else None,
+        because=remark.because if remark and found in (remark.says, "other data") else None,
+        noise=known_noise if values else None,
+        counted=first and leads,
+    )
 
 
 Owned = list[tuple[Home, KeptRecord]]  # records with the cells they fill
@@ -154,6 +154,13 @@ def _comparable(record: Record) -> bool:
 def _value(record: Record, metric: str) -> float | None:
     value = record.metrics.get(metric)
     return float(value["mean"] if isinstance(value, dict) else value) if value is not None else None
+
+
+def _runs(records: Sequence[Record], metric: str) -> int:
+    """How many trainings a number is the mean of; of one run that drew its data several times, the draws."""
+    values = [r.metrics.get(metric) for r in records]
+    draws = [int(v["draws"]) for v in values if isinstance(v, dict) and "draws" in v]
+    return max(len(values), *draws) if draws else len(values)
 
 
 def _guarantee(records: Sequence[KeptRecord]) -> str | None:

@@ -15,12 +15,12 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from dpot.reporting import compare, published, sheets, store
+from dpot.reporting import compare, published, sheets, store, verdicts
 from dpot.reporting.compare import ComparedCell
 from dpot.reporting.store import KeptRecord
+from dpot.reporting.verdicts import JUDGED, VERDICTS
 
 PICTURES = (".png", ".svg", ".jpg")
-VERDICTS = ("within", "better", "near", "outside", "ours", "not comparable", "published only", "missing")
 COMPUTED = "computed"  # the stem of what is computed, and the folder of output_root that it is written to
 
 
@@ -101,24 +101,27 @@ class SheetState:
         return f"{published.paper_name(self.sheet.paper)}, {kind} {name}"
 
     @property
-    def judged(self) -> tuple[int, int]:
-        """How many cells are within bounds or better, of how many that have a number to be held against."""
-        hits = self.counts.get("within", 0) + self.counts.get("better", 0)
-        return hits, hits + self.counts.get("near", 0) + self.counts.get("outside", 0)
+    def judged(self) -> int:
+        """How many cells are held against a published number."""
+        return sum(self.counts.get(name, 0) for name in JUDGED)
 
     @property
-    def hits(self) -> str:
-        """The same in words."""
-        hits, judged = self.judged
-        return f"{hits} of {judged}" if judged else "–"
+    def apart(self) -> str:
+        """What is counted apart from them, in words."""
+        return verdicts.in_words(self.counts)
 
     @property
     def counts(self) -> dict[str, int]:
-        """How many cells have each verdict."""
-        found = Counter(c.verdict for c in self.cells)
+        """How many cells have each verdict, each published number once."""
+        found = Counter(c.verdict for c in self.cells if c.counted)
         for document in self.documents if not self.cells else ():
-            found.update(str(c["verdict"]) for c in document.cells)
+            found.update(self._verdict(cell) for cell in document.cells)
         return {name: found[name] for name in VERDICTS if found[name]}
+
+    def _verdict(self, cell: dict[str, Any]) -> str:
+        """Of a cell that was computed: what the sheet says of it, if anything."""
+        found, said = str(cell["verdict"]), self.sheet.remarks.said(str(cell["row"]), str(cell.get("column")))
+        return said.says if said and (found == "outside" or said.says != "explained") else found
 
     @property
     def state(self) -> str:
@@ -232,7 +235,8 @@ def _runs(sheet: sheets.Sheet, records: Sequence[KeptRecord]) -> list[RunsOfCell
 
 
 def _claims(roots: Sequence[Path]) -> list[dict[str, Any]]:
-    return [claim for found in _latest(roots, "claims") for claim in found.get("claims", [])]
+    """As they were checked; files of before the distinction name no owner, and are the paper's."""
+    return [{"whose": "paper"} | claim for found in _latest(roots, "claims") for claim in found.get("claims", [])]
 
 
 def _latest(roots: Sequence[Path], folder: str) -> list[dict[str, Any]]:

@@ -20,6 +20,12 @@ DATA = {"mnist": "MNIST", "fashion_mnist": "Fashion"}
 DELTA = 1e-5
 NON_PRIVATE = "∞"
 MOST = 20  # methods in a chart
+JUDGES = {  # whose classifiers judged a run of ours, by the protocol in its record
+    "merf": "scikit-learn",
+    "gs_wgan": "scikit-learn, and a CNN",
+    "dp_sinkhorn": "DP-Sinkhorn's",
+    "sinkhorn": "DP-Sinkhorn's, with a larger CNN",
+}
 
 
 @dataclass
@@ -33,6 +39,7 @@ class Line:
     href: str = ""
     remark: str = ""
     is_ours: bool = False
+    judged_by: str = ""
     kind: str = "table"  # or figure, whose runs may be judged more briefly, or variants of one method
     cells: dict[str, tuple[float, str]] = field(default_factory=dict)  # column → value, as text
 
@@ -105,7 +112,8 @@ def _ours(gathered: Gathered) -> list[Line]:
 
 
 def _counts(cell: ComparedCell | None) -> bool:
-    return cell is not None and cell.ours is not None and cell.comparable
+    """Whether a cell is made at full size, and is no second reading of a published row."""
+    return cell is not None and cell.ours is not None and cell.comparable and cell.counted
 
 
 def _line(state: SheetState, runs: RunsOfCell) -> Line | None:
@@ -122,7 +130,9 @@ def _line(state: SheetState, runs: RunsOfCell) -> Line | None:
     kind, varied = state.sheet.kind, state.sheet.variants_of
     if varied is not None:
         name, kind = f"{varied}, {name}", "variants"
-    return Line(name, source, guarantee, _text(epsilon), f"{state.key}.html", is_ours=True, kind=kind)
+    protocol = str((runs.records[0].config.get("classifier") or {}).get("protocol"))
+    judge = JUDGES.get(protocol, protocol)
+    return Line(name, source, guarantee, _text(epsilon), f"{state.key}.html", is_ours=True, judged_by=judge, kind=kind)
 
 
 def _judged_on(runs: RunsOfCell) -> str:
@@ -158,6 +168,7 @@ def _printed(gathered: Gathered) -> list[Line]:
                     "none" if non_private else "claimed",
                     NON_PRIVATE if non_private else f"{float(budget[1]):g}",
                     remark="" if non_private else cells[0].remark,
+                    judged_by=table.judged_by,
                 )
                 line.cells = {c.column: (float(c.value or 0), tables.number(c.value, c.metric)) for c in cells}
                 found.append(line)

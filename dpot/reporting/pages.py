@@ -15,8 +15,9 @@ from markupsafe import Markup
 
 from dpot.reporting import audits, markup, methods_page, pieces, published, sheet_page
 from dpot.reporting.charts import Bar, bars, share
-from dpot.reporting.gather import VERDICTS, Gathered, SheetState
+from dpot.reporting.gather import Gathered, SheetState
 from dpot.reporting.site import CLAIM_KINDS, Site, paper_page
+from dpot.reporting.verdicts import JUDGED, VERDICTS
 
 HEROES = ("Sketch", "DP-SWD-exact")  # whose samples greet the reader
 MOST_PICTURES = 24  # on the front page
@@ -40,7 +41,6 @@ def write(folder: Path, gathered: Gathered) -> list[str]:
 
 def _facts(state: SheetState, order: int = 0) -> dict[str, Any]:
     """What the overview says of a sheet."""
-    hits, judged = state.judged
     return {
         "order": order,
         "label": state.label,
@@ -49,8 +49,8 @@ def _facts(state: SheetState, order: int = 0) -> dict[str, Any]:
         "state": state.state,
         "strip": Markup(share([(name, state.counts.get(name, 0)) for name in VERDICTS], state.label)),
         "total": sum(state.counts.values()),
-        "share": hits / judged if judged else "",
-        "hits": state.hits,
+        "judged": [state.counts.get(name, 0) if state.judged else "–" for name in JUDGED],
+        "apart": state.apart,
         "seeds": state.seeds,
     }
 
@@ -62,14 +62,15 @@ def _index(site: Site) -> None:
     total: Counter[str] = Counter()
     for state in states:
         total.update(state.counts)
-    judged = sum(total[name] for name in ("within", "better", "near", "outside"))
-    verdicts = Counter(c["verdict"] for c in gathered.claims)
+    others = ", ".join(f"{total[name]} {name}" for name in JUDGED[1:])
+    own = [c for c in gathered.claims if c["whose"] == "paper"]
+    verdicts = Counter(c["verdict"] for c in own)
     refuted = sum(1 for a in gathered.audits if a["refuted"])
     run = sum(s.state != "not run yet" for s in states)
     tiles = [
         _tile(run, f"of {len(states)} tables and figures on record", "#tables"),
-        _tile(str(total["within"] + total["better"]), f"of {judged} compared cells within bounds or better", "#tables"),
-        _tile(verdicts["false"], f"of {len(gathered.claims)} checked claims are false", "claims.html"),
+        _tile(total["within"], f"published numbers reproduced; {others}", "#tables"),
+        _tile(verdicts["false"], f"of {len(own)} checked claims of the papers are false", "claims.html"),
         _tile(refuted, f"of {len(gathered.audits)} audited ε refuted", "audits.html"),
     ]
     pictures = [(state, words, path) for state in states for words, path in pieces.samples_of(state)]
@@ -135,7 +136,8 @@ def _printed(cell: published.Cell | None) -> str:
 
 def _claims(site: Site) -> None:
     claims = [c | {"paper": published.paper_name(c["paper"])} for c in sorted(site.gathered.claims, key=_by_paper)]
-    summary = [(name, n) for name in CLAIM_KINDS if (n := sum(c["verdict"] == name for c in claims))]
+    counted = Counter(c["verdict"] for c in claims if c["whose"] == "paper")
+    summary = [(name, counted[name]) for name in CLAIM_KINDS if counted[name]]
     site.page("claims.html", "claims.html", title="Claims", claims=claims, summary=summary)
 
 

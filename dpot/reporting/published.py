@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
@@ -11,6 +12,8 @@ import yaml
 
 from dpot.config import REPOSITORY, unknown
 from dpot.errors import DataError
+from dpot.reporting import remarks
+from dpot.reporting.remarks import Place
 
 PUBLISHED = REPOSITORY / "results" / "published"
 NAMES = {
@@ -49,10 +52,31 @@ class Table:
     name: str
     caption: str
     cells: tuple[Cell, ...]
+    judged_by: str = ""  # whose classifiers, in a word or two, where methods of several tables stand side by side
 
     def cell(self, row: str, column: str) -> Cell | None:
         """The cell of a row and column, if the paper prints one."""
         return next((c for c in self.cells if c.row == row and c.column == column), None)
+
+
+@dataclass(frozen=True)
+class Settings:
+    """What is printed of how some cells of a table were made: keys of a run's configuration, and where they stand."""
+
+    place: Place
+    where: str
+    keys: Mapping[str, Any]
+
+
+@cache
+def settings(paper: str, table: str) -> tuple[Settings, ...]:
+    """Those of a table; () where nothing is on file."""
+    content = yaml.safe_load((PUBLISHED / f"{paper}.yaml").read_text())
+    found = []
+    for entry in {str(k): v for k, v in (content.get("settings") or {}).items()}.get(table, ()):
+        keys = {key: value for key, value in entry.items() if key not in ("where", "rows", "columns")}
+        found.append(Settings(remarks.place_of(entry), entry["where"], keys))
+    return tuple(found)
 
 
 @cache
@@ -120,4 +144,5 @@ def _table(content: dict[str, Any], name: str, body: dict[str, Any], path: Path)
                     remark=body.get("remarks", {}).get(row, ""),
                 )
             )
-    return Table(paper=content["paper"], name=name, caption=body["caption"], cells=tuple(cells))
+    judged_by = str(body.get("judged_by", "its own protocol"))
+    return Table(content["paper"], name, body["caption"], tuple(cells), judged_by)

@@ -15,6 +15,7 @@ from dpot.reporting.gather import RunsOfCell, SheetState
 from dpot.reporting.site import Site, paper_page
 from dpot.reporting.store import KeptRecord
 
+NOTES = ("Ours", "With", "Numbers", "Other data", "Not as printed")  # the rest of the legend the page says elsewhere
 MOST_SERIES = 8
 MOST_POINTS = 240
 
@@ -33,7 +34,7 @@ def write(site: Site, state: SheetState) -> None:
         paper_title=published.paper_name(sheet.paper),
         make=_make(state),
         matrix=site.matrix(state) if has_cells else Markup(""),
-        notes=[line for line in tables.legend(state.cells) if line.startswith(("Ours", "With", "Numbers"))],
+        notes=[line for line in tables.legend(state.cells, sheet) if line.startswith(NOTES)],
         protocol=state.printed.cells[0].protocol if state.printed and state.printed.cells else "",
         documents=[pieces.of_document(site, d) for d in state.documents],
         has_results=on_record or bool(state.documents),

@@ -16,6 +16,8 @@ import yaml
 
 from dpot.config import REPOSITORY
 from dpot.errors import DataError, UsageError
+from dpot.reporting import remarks
+from dpot.reporting.remarks import Remarks
 
 EXPERIMENTS = REPOSITORY / "experiments"
 PUBLISHED_ONLY = "published only"
@@ -67,6 +69,7 @@ class Sheet:
     # what the quick and smoke profiles add, where cutting steps is not enough for a CPU: (condition or "", override)
     small: tuple[tuple[str, str], ...] = ()
     small_rows: tuple[str, ...] | None = None  # the rows those profiles run unless others are asked for; None: all
+    remarks: Remarks = field(default_factory=Remarks)  # what is said of its cells beside their numbers
 
     @property
     def folder(self) -> str:
@@ -127,7 +130,8 @@ def parse(body: dict[str, Any], path: Path, kind: str) -> Sheet:
     if "compute" in body:
         head = (body["paper"], str(body[kind]), kind, body["title"])
         empty = Sheet(*head, common=(), rows={}, columns=(), seeds=1, demo=None)
-        return replace(empty, compute=str(body["compute"]), options=body.get("options", {}))
+        said = remarks.of_sheet(body, set())
+        return replace(empty, compute=str(body["compute"]), options=body.get("options", {}), remarks=said)
     try:
         columns = tuple(
             Column(str(name), tuple(c.get("overrides", ())), str(c["metric"])) for name, c in body["columns"].items()
@@ -154,6 +158,7 @@ def parse(body: dict[str, Any], path: Path, kind: str) -> Sheet:
             variants_of=body.get("variants_of"),
             small=tuple(_conditional(body.get("small", ()))),
             small_rows=_known(body["small_rows"], rows) if "small_rows" in body else None,
+            remarks=remarks.of_sheet(body, {*rows, *(column.name for column in columns)}),
         )
     except (KeyError, TypeError, AttributeError, ValueError) as error:
         raise DataError(f"{path}: not a sheet ({type(error).__name__}: {error})") from None

@@ -17,12 +17,14 @@ from markupsafe import Markup
 from dpot import __version__
 from dpot.disk import write_atomically
 from dpot.record import commit_of_code
-from dpot.reporting import compare, published, tables
-from dpot.reporting.gather import VERDICTS, Gathered, SheetState
+from dpot.reporting import published, tables, verdicts
+from dpot.reporting.gather import Gathered, SheetState
 
 TEMPLATES = Path(__file__).parent / "templates"
-MARKS = {"within": "≈", "better": "▲", "near": "~", "outside": "▼", "ours": "◆", "not comparable": "∗", "missing": "○"}
-CLAIM_KINDS = {"holds": "within", "conditional": "near", "false": "outside", "not checkable": "published only"}
+MARKS = {"within": "≈", verdicts.FEW: "~", "better": "▲", "outside": "▼", "explained": "▽", "ours": "◆"}
+MARKS |= {"not comparable": "∗", "missing": "○", "fitted": "⊙"}
+MARKS |= dict.fromkeys(("other data", "other method", "other setting"), "≠")
+CLAIM_KINDS = {"holds": "within", "conditional": verdicts.FEW, "false": "outside", "not checkable": "published only"}
 SHOWN_COLUMNS = 9  # a wider table is turned on its side
 
 
@@ -41,8 +43,9 @@ class Site:
             short_text=tables.short_text,
             difference_text=tables.difference_text,
             kinds=CLAIM_KINDS,
-            bounds=compare.BOUNDS,
-            verdicts=VERDICTS,
+            meanings=verdicts.MEANING,
+            verdict_text=tables.verdict_text,
+            verdicts=verdicts.VERDICTS,
             version=__version__,
             commit=commit_of_code()[0],
             made=time.strftime("%Y-%m-%d", time.gmtime()),

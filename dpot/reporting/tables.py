@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 import io
 import json
+import os
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -12,17 +13,21 @@ from rich.console import Console, ConsoleOptions, RenderResult
 from rich.table import Table as RichTable
 from rich.text import Text
 
+from dpot.config import REPOSITORY
 from dpot.disk import write_atomically
 from dpot.reporting.compare import ComparedCell, as_answer
 from dpot.reporting.sheets import Sheet
+from dpot.reporting.verdicts import COUNTED_APART, ENOUGH, FEW, MEANING, difference_of_data
 
 NAMES = 22  # characters of a line of names, at least, where a screen is narrow
 STYLE = {
     "within": "green",
+    FEW: "green",
     "better": "bold green",
     "outside": "red",
     "not comparable": "yellow",
     "ours": "cyan",
+    **dict.fromkeys(COUNTED_APART, "yellow"),
 }
 
 
@@ -53,6 +58,19 @@ def dagger(cell: ComparedCell) -> str:
     return "†" if cell.guarantee == "not proved" else ""
 
 
+def star(cell: ComparedCell) -> str:
+    """The mark of a number that is not held against the published one."""
+    return "*" if cell.verdict == "not comparable" else ""
+
+
+def verdict_text(cell: ComparedCell) -> str:
+    """The verdict; counted apart, with what the numbers alone would say; of few trainings, with what they differ by."""
+    if cell.verdict in COUNTED_APART and cell.numbers:
+        return f"{cell.verdict} ({cell.numbers})"
+    is_few = cell.seeds < ENOUGH and cell.verdict in ("better", "outside", FEW)
+    return f"{cell.verdict} (trainings differ by {cell.noise:g})" if is_few and cell.noise else cell.verdict
+
+
 def difference_text(cell: ComparedCell) -> str:
     """Ours minus published, with its sign."""
     if cell.difference is None:
@@ -60,7 +78,7 @@ def difference_text(cell: ComparedCell) -> str:
     return ("+" if cell.difference >= 0 else "-") + number(abs(cell.difference), cell.metric)
 
 
-def legend(cells: list[ComparedCell]) -> list[str]:
+def legend(cells: list[ComparedCell], sheet: Sheet | None = None) -> list[str]:
     """What the reader must know about where the numbers come from."""
     made = [c for c in cells if c.ours is not None]
     lines = []
@@ -76,9 +94,28 @@ def legend(cells: list[ComparedCell]) -> list[str]:
         lines.append("With one seed, ± is the standard deviation over the run's passes of sampling and classifying.")
     if any(c.guarantee == "not proved" for c in made):
         lines.append("† marks runs whose ε is stated without a complete proof; their statements say why.")
-    if any(not c.comparable for c in made):
+    if any(c.verdict == "not comparable" for c in made):
         lines.append("Numbers marked * are NOT comparable with the published ones (smaller profile or other data).")
+    shown = [name for name in MEANING if any(c.verdict == name for c in cells)]
+    lines += [f"{name[0].upper()}{name[1:]}: {MEANING[name]}." for name in shown]
+    if any(c.verdict == "other data" for c in made):
+        told = dict.fromkeys(difference_of_data(str(c.data)) for c in made)
+        lines += [f"Other data: {text}." for text in told if text]
     lines += [f"{c.row}: {c.remark}." for c in {c.row: c for c in cells if c.remark}.values()]
+    return lines + (_of_sheet(sheet, made) if sheet else [])
+
+
+def _of_sheet(sheet: Sheet, made: list[ComparedCell]) -> list[str]:
+    """What the sheet says of its rows: what trainings differ by, and where settings are not the printed ones."""
+    lines = []
+    few = {c.row for c in made if c.seeds < ENOUGH and c.published is not None}
+    for row, noise in sheet.remarks.noise.items():
+        spread = ", ".join(f"{value:g} ({metric})" for metric, value in noise.spread.items())
+        if row in few:
+            lines.append(f"{row}: trainings are known to differ by {spread} ({noise.source}).")
+    for departure in sheet.remarks.departs:
+        where = ", ".join(departure.place.rows + departure.place.columns) or "all rows"
+        lines += [f"Not as printed: {where}: {key}: {reason}." for key, reason in departure.keys.items()]
     return lines
 
 
@@ -108,10 +145,9 @@ class Terminal:
 
 
 def _cell_text(cell: ComparedCell) -> Text:
-    star = "*" if cell.verdict == "not comparable" else ""
     return Text.assemble(
         f"{number(cell.published, cell.metric)} | ",
-        (f"{short_text(cell)}{dagger(cell)}{star}", STYLE.get(cell.verdict, "dim")),
+        (f"{short_text(cell)}{dagger(cell)}{star(cell)}", STYLE.get(cell.verdict, "dim")),
     )
 
 
@@ -127,14 +163,16 @@ def _part(columns: list[str], rows: list[str], texts: dict[tuple[str, str], Text
 
 def write(folder: Path, stem: str, sheet: Sheet, cells: list[ComparedCell]) -> None:
     """All four files of a comparison."""
-    write_atomically(folder / f"{stem}.md", markdown(sheet, cells))
+    inside = folder.resolve().is_relative_to(REPOSITORY)
+    root = os.path.relpath(REPOSITORY, folder.resolve()) if inside else None
+    write_atomically(folder / f"{stem}.md", markdown(sheet, cells, root))
     write_atomically(folder / f"{stem}.tex", latex(sheet, cells))
     write_atomically(folder / f"{stem}.csv", comma_separated(cells))
     write_atomically(folder / f"{stem}.json", json.dumps(as_answer(sheet, cells), indent=1) + "\n")
 
 
-def markdown(sheet: Sheet, cells: list[ComparedCell]) -> str:
-    """One line per cell, for a page."""
+def markdown(sheet: Sheet, cells: list[ComparedCell], root: str | None = None) -> str:
+    """One line per cell, for a page; with the way to the repository's root, verdicts link to their reasons."""
     lines = [
         f"# {sheet.paper}, {sheet.kind} {sheet.name}: {sheet.title}",
         "",
@@ -142,16 +180,18 @@ def markdown(sheet: Sheet, cells: list[ComparedCell]) -> str:
         "|---|---|---|---|---|---|---|",
     ]
     for c in cells:
-        lines.append(
-            f"| {c.row} | {c.column} | {number(c.published, c.metric)} | {ours_text(c)}{dagger(c)} | {c.seeds} "
-            f"| {difference_text(c)} | {c.verdict} |"
-        )
-    return "\n".join([*lines, "", *legend(cells), ""])
+        said = verdict_text(c)
+        said = f"[{said}]({root}/{c.because})" if root and c.because else said
+        ours = f"{ours_text(c)}{dagger(c)}{star(c)}"
+        parts = [c.row, c.column, number(c.published, c.metric), ours, str(c.seeds), difference_text(c), said]
+        lines.append(f"| {' | '.join(parts)} |")
+    return "\n".join([*lines, "", *(f"- {line}" for line in legend(cells, sheet)), ""])
 
 
 def latex(sheet: Sheet, cells: list[ComparedCell]) -> str:
     """A booktabs table: published / ours per column."""
     columns = list(dict.fromkeys(c.column for c in cells))
+    wide = 1 + 2 * len(columns)
     escape = {"&": r"\&", "%": r"\%", "_": r"\_", "#": r"\#"}
 
     def clean(text: str) -> str:
@@ -169,10 +209,17 @@ def latex(sheet: Sheet, cells: list[ComparedCell]) -> str:
         for column in columns:
             cell = next(c for c in cells if c.row == row and c.column == column)
             ours = ours_text(cell).replace(" ± ", r"\,$\pm$\,").replace("–", "--")
-            ours += dagger(cell).replace("†", r"$^\dagger$")
+            ours += dagger(cell).replace("†", r"$^\dagger$") + star(cell).replace("*", r"$^\ast$")
+            if cell.verdict in COUNTED_APART:
+                ours = rf"\textit{{{ours}}}"
             parts.append(f"{number(cell.published, cell.metric).replace('–', '--')} & {ours}")
         lines.append(" & ".join(parts) + r" \\")
-    notes = [f"% {line}" for line in legend(cells)]
+    if any(star(c) for c in cells):
+        lines += [r"\midrule", rf"\multicolumn{{{wide}}}{{l}}{{$^\ast$ not comparable with the published number}} \\"]
+    apart = [name for name in COUNTED_APART if any(c.verdict == name for c in cells)]
+    if apart:
+        lines += [r"\midrule", rf"\multicolumn{{{wide}}}{{l}}{{\textit{{in italics}}: {', '.join(apart)}}} \\"]
+    notes = [f"% {line}" for line in legend(cells, sheet)]
     return "\n".join([*lines, r"\bottomrule", r"\end{tabular}", *notes, ""])
 
 
@@ -181,6 +228,7 @@ def comma_separated(cells: list[ComparedCell]) -> str:
     out = io.StringIO()
     writer = csv.writer(out)
     names = ["row", "column", "metric", "published", "ours", "std", "seeds", "profile", "data", "verdict", "guarantee"]
+    names += ["numbers", "because", "counted"]
     writer.writerow(names)
     for c in cells:
         writer.writerow([getattr(c, name) for name in names])

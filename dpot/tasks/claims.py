@@ -61,6 +61,7 @@ def checked_claim(paper: str, claim: Claim) -> dict[str, Any]:
         "paper": paper,
         "name": claim.name,
         "claim": claim.claim,
+        "whose": claim.whose,
         "verdict": finding.verdict,
         "evidence": finding.evidence,
         "seconds": round(time.monotonic() - started, 2),

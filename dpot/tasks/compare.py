@@ -40,7 +40,7 @@ class Compare(Task):
 
         def show(console: Console) -> None:
             console.print(tables.Terminal(sheet, cells))
-            for line in tables.legend(cells):
+            for line in tables.legend(cells, sheet):
                 console.print(line, highlight=False)
 
         return Answer(compare.as_answer(sheet, cells), show, exit_code=int(failed))

@@ -130,7 +130,7 @@ class Reproduce(Task):
 
         def show(console: Console) -> None:
             console.print(tables.Terminal(sheet, cells))
-            for line in tables.legend(cells):
+            for line in tables.legend(cells, sheet):
                 console.print(line, highlight=False)
             if drawn:
                 console.print(f"drawn: {drawn}", highlight=False)

@@ -15,6 +15,7 @@ from typing import Any, Literal
 
 import numpy as np
 import torch
+from omegaconf import DictConfig
 from rich.console import Console
 from rich.table import Table as TextTable
 from torch import Tensor
@@ -32,7 +33,9 @@ from dpot.ranges import Count
 from dpot.record import Record, numbers
 from dpot.reporting.columns import column_picture
 from dpot.reporting.figures import grid
+from dpot.spread import Spread
 from dpot.synthesis import Synthesizer
+from dpot.tasks import streaming
 from dpot.tasks.training import Findings, Training, TrainingTask, show_headline
 from dpot.training.capture import Outcome
 from dpot.transport.directions import uniform_directions
@@ -57,6 +60,16 @@ class Synthesis(Training):
     written: str = ""  # the format
     seconds: dict[str, float] = field(default_factory=dict)
 
+    @property
+    def spread(self) -> Spread | None:
+        """The records, where an engine has them."""
+        return getattr(self.data, "spread", None)
+
+    @property
+    def records(self) -> int:
+        """How many are learned from."""
+        return len(self.spread or self.data.train)
+
     @contextlib.contextmanager
     def timed(self, part: str) -> Iterator[None]:
         """What is inside is `part` of the run."""
@@ -70,9 +83,24 @@ class Synthesize(TrainingTask[Synthesis]):
 
     name = "synthesize"
     training = Synthesis
+    streams = True
 
     def __init__(self, count: Count | None = None, format: Format = "auto", utility: bool = True) -> None:
         self.count, self.format, self.utility = count, format, utility
+
+    def check(self, cfg: DictConfig) -> None:
+        """As every task, and whether the records are read as a stream."""
+        super().check(cfg)
+        if cfg.get("engine") is not None:
+            streaming.settle(cfg)
+
+    def load(self, cfg: DictConfig, profile: Profile) -> Any:
+        """The data set in memory, or where an engine finds it."""
+        if not cfg.dataset.get("streamed"):
+            return super().load(cfg, profile)
+        data = streaming.load(cfg)
+        self.accept(data)
+        return data
 
     def accept(self, data: Any) -> None:
         """Images that are not too small, or a table with public ranges."""
@@ -104,14 +132,15 @@ class Synthesize(TrainingTask[Synthesis]):
     def fit(self, one: Synthesis) -> Outcome:
         """Release the sketch and fit the generator to it."""
         budget, data = one.budget, one.data
-        notes = [*data.uncovered, *([UNCOVERED.format(count=len(data.test))] if self.utility else [])]
+        utility = self.utility and one.spread is None
+        notes = [*data.uncovered, *([UNCOVERED.format(count=len(data.test))] if utility else [])]
         one.synthesizer = Synthesizer(
             budget.epsilon or 0, budget.delta or 0, seed=one.cfg.seed, device=str(one.cfg.device)
         )
         with one.timed("release and fits"):
             one.synthesizer.fit_records(
-                _records(data.train),
-                _labels(data.train),
+                one.spread or _records(data.train),
+                None if one.spread else _labels(data.train),
                 one.names,
                 _coding(data),
                 generator=one.model,
@@ -121,13 +150,15 @@ class Synthesize(TrainingTask[Synthesis]):
                 conditions=data.taken,
                 **one.frame(),
             )
+        if one.spread:
+            one.spread.engine.close()
         return one.synthesizer.outcome_
 
     def judge(self, one: Synthesis) -> Findings:
         """The utility report, and everything that is handed out."""
         synthesizer, data = one.synthesizer, one.data
         metrics: dict[str, Any] = {}
-        if self.utility:
+        if self.utility and one.spread is None:
             downstream: Downstream = config.instantiate(one.cfg.classifier, "classifier")
             with one.timed("utility report"):
                 metrics |= _utility(synthesizer, downstream, data, one.profile, one.cfg.seed)
@@ -137,11 +168,10 @@ class Synthesize(TrainingTask[Synthesis]):
         with one.timed("writing"):
             declared = one.cfg.dataset.get("schema") or one.cfg.dataset
             label = str(declared.get("label") or "label")
-            files = _write(
-                one.run.directory, synthesizer, data, one.written, self.count or len(data.train), metrics, label
-            )
+            count = self.count or (min(one.records, streaming.MOST_WRITTEN) if one.spread else one.records)
+            files = _write(one.run.directory, synthesizer, data, one.written, count, metrics, label)
         metrics["seconds"] = one.seconds
-        return Findings(metrics, synthesizer.statement_, len(data.train), files)
+        return Findings(metrics, synthesizer.statement_, one.records, files)
 
     def show(self, console: Console, record: Record) -> None:
         """The utility report, remarks on the release, and what the statement says in a sentence."""

@@ -129,6 +129,7 @@ class TrainingTask(Task, Generic[T]):
 
     name: ClassVar[str]  # as in task=
     training: ClassVar[type[Training]] = Training
+    streams: ClassVar[bool] = False  # whether it can leave its records with an engine
 
     # what a task fills in
 
@@ -185,6 +186,9 @@ class TrainingTask(Task, Generic[T]):
         if self.name not in getattr(loss, "tasks", ()):
             choices = ", ".join(losses_of(self.name))
             raise UsageError(f"loss: task={self.name} does not work with {loss.__name__}; choose loss= from {choices}")
+        engine = cfg.get("engine")
+        if engine is not None and not self.streams and config.instantiate(engine, "engine").name != "local":
+            raise UsageError(f"engine: task={self.name} reads its records into memory; engines are for task=synthesize")
         budget: Budget = config.instantiate(cfg.privacy, "privacy")
         if loss.private and loss.keeps_epsilon and budget.epsilon is None:
             raise UsageError("privacy.epsilon: this loss is private and needs a budget, for instance privacy=eps1")

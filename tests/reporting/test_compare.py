@@ -10,7 +10,8 @@ from rich.console import Console
 
 from dpot.errors import DataError
 from dpot.record import Record
-from dpot.reporting import compare, published, sheets, store, tables
+from dpot.reporting import compare, published, sheets, store, tables, verdicts
+from dpot.reporting.remarks import Noise, Remarks
 from dpot.reporting.store import Home, KeptRecord
 
 
@@ -34,7 +35,7 @@ def test_mean_and_spread_over_seeds(sheet):
     cell = cell_of(sheet, [record("SWD", 0, 86.0), record("SWD", 1, 88.0)])
     assert (cell.ours, cell.seeds, cell.published, cell.difference) == (87.0, 2, 87.0, 0.0)
     assert cell.std == pytest.approx(2**0.5)
-    assert cell.verdict == "within"
+    assert cell.verdict == "within, few runs"
 
 
 def test_a_run_made_again_counts_once_and_the_newest(sheet):
@@ -63,12 +64,60 @@ def test_one_run_of_several_draws_brings_its_own_spread(sheet):
     ("value", "verdict"), [(85.0, "within"), (84.9, "outside"), (89.0, "within"), (89.1, "better")]
 )
 def test_two_points_of_accuracy(sheet, value, verdict):
-    assert cell_of(sheet, [record("SWD", 0, value)]).verdict == verdict
+    three = [record("SWD", seed, value) for seed in range(3)]
+    assert cell_of(sheet, three).verdict == verdict
+
+
+def test_a_single_training_is_no_reproduction_unless_trainings_are_known_to_differ_by_less(sheet):
+    """One training within the bounds may be chance; better and outside it is all the same."""
+    assert [verdicts.verdict("accuracy", 87.0, ours, True, runs=1) for ours in (86.0, 89.1, 84.9)] == [
+        "within, few runs",
+        "better",
+        "outside",
+    ]
+    assert verdicts.verdict("accuracy", 87.0, 86.0, True, runs=1, noise=2.0) == "within"
+    assert verdicts.verdict("accuracy", 87.0, 86.0, True, runs=1, noise=2.1) == "within, few runs"
+    assert verdicts.verdict("accuracy", 87.0, 86.0, True, runs=3, noise=5.0) == "within"
+    known = Remarks(noise={"SWD": Noise({"accuracy": 1.5}, "five seeds")})
+    quiet = dataclasses.replace(sheet, remarks=known)
+    cell = cell_of(quiet, [record("SWD", 0, 86.0)])
+    assert (cell.verdict, cell.noise) == ("within", 1.5)
+    assert any("differ by 1.5 (accuracy) (five seeds)" in line for line in tables.legend([cell], quiet))
+    missed = cell_of(quiet, [record("SWD", 0, 80.0)])
+    assert tables.verdict_text(missed) == "outside (trainings differ by 1.5)"
+    assert tables.verdict_text(cell_of(quiet, [record("SWD", seed, 80.0) for seed in range(3)])) == "outside"
+
+
+def test_draws_of_the_data_within_one_run_count_as_its_runs(sheet):
+    several = record("SWD", 0, 86.0)
+    several.metrics["mlp"] |= {"draws": 3, "std": 1.0}
+    assert cell_of(sheet, [several]).verdict == "within"
+    several.metrics["mlp"] |= {"draws": 2}
+    assert cell_of(sheet, [several]).verdict == "within, few runs"
+
+
+def test_a_far_better_fid_is_counted_as_better_and_never_as_reproduced():
+    assert verdicts.verdict("fid", 54.2, 20.0, True, runs=5) == "better"
+    assert verdicts.verdict("fid", 124.3, 56.2, True, runs=5) == "better"
+    assert verdicts.JUDGED == ("within", "within, few runs", "better", "outside")
+
+
+@pytest.mark.parametrize("said", ["other data", "other method", "other setting", "fitted"])
+def test_what_was_not_made_as_published_is_counted_apart_whatever_its_number(said):
+    for ours in (80.0, 87.0, 95.0):
+        assert verdicts.verdict("accuracy", 87.0, ours, True, said=said) == said
+    assert verdicts.verdict("accuracy", 87.0, 87.0, False, said=said) == "not comparable"
+    assert verdicts.verdict("accuracy", None, 87.0, True, said=said) == "ours"
+
+
+def test_only_a_miss_can_be_explained():
+    said = [verdicts.verdict("accuracy", 87.0, ours, True, said="explained") for ours in (80.0, 87.0, 95.0)]
+    assert said == ["explained", "within", "better"]
 
 
 @pytest.mark.parametrize(("value", "verdict"), [(110.0, "within"), (110.1, "outside"), (89.9, "better")])
 def test_ten_percent_of_fid(value, verdict):
-    assert compare.verdict("fid", 100.0, value, True) == verdict
+    assert verdicts.verdict("fid", 100.0, value, True) == verdict
 
 
 @pytest.mark.parametrize("change", [{"profile": "quick"}, {"comparable": False}, {"profile": "quick", "demo": True}])
@@ -105,11 +154,16 @@ def test_every_format_holds_every_row(sheet):
     cells = compare.compare(sheet, published.table("dp_swd", 2), [record("SWD", 0, 87.0, profile="quick")], None)
     text = Console(width=200, record=True, file=io.StringIO())
     text.print(tables.Terminal(sheet, cells))
-    for rendered in (text.export_text(), tables.markdown(sheet, cells), tables.latex(sheet, cells)):
+    shown = text.export_text()
+    for rendered in (shown, tables.markdown(sheet, cells), tables.latex(sheet, cells)):
         assert all(row in rendered for row in ("SWD", "DP-SWD-exact", "GS-WGAN", "DP-CGAN, as coded"))
     assert "NOT comparable" in tables.markdown(sheet, cells)
+    assert "87.0*" in shown
+    assert "87.0*" in tables.markdown(sheet, cells)
+    assert r"87.0$^\ast$" in tables.latex(sheet, cells)
+    assert "not comparable with the published number" in tables.latex(sheet, cells)
     rows = list(csv.DictReader(io.StringIO(tables.comma_separated(cells))))
-    assert len(rows) == len(cells) == 8 * 4
+    assert len(rows) == len(cells) == 12 * 4
 
 
 def test_claims_beside_a_record_are_found_again(tmp_path, sheet):
@@ -212,8 +266,13 @@ def test_committed_comparisons_are_what_the_committed_records_give():
         paper, (kind, _, name) = path.parts[-3], path.parent.name.partition("_")
         own = sheets.load(paper, name, kind)
         printed = published.tables(paper).get(name) if kind == "table" else None
-        now = {(c.row, c.column): (c.ours, c.seeds) for c in compare.compare(own, printed, records, None)}
-        then = {(c["row"], c["column"]): (c["ours"], c["seeds"]) for c in json.loads(path.read_text())["cells"]}
+        now = [dataclasses.asdict(c) for c in compare.compare(own, printed, records, None)]
+        then = json.loads(path.read_text())["cells"]
+        for cells in (now, then):
+            for cell in cells:
+                cell.pop("difference", None)
+                if cell["ours"] is None:
+                    cell.pop("verdict")  # whether it could be run depends on the data at hand
         assert then == now, path
 
 
@@ -253,3 +312,51 @@ def test_on_a_narrow_screen_names_give_way_and_numbers_stay_whole(paper, table, 
     assert max(len(line) for line in shown.splitlines()) <= width
     for c in cells:
         assert f"{tables.number(c.published, c.metric)} | {tables.short_text(c)}" in shown
+
+
+def test_cells_inherit_how_their_data_differ_without_being_run_again():
+    """As the source class declares it, for a pair from either of its sides; the records say nothing of it."""
+    assert verdicts.difference_of_data("mnist") == verdicts.difference_of_data("no such data") == ""
+    for name, words in (("mnist_to_usps", "CoGAN"), ("usps_to_mnist", "CoGAN"), ("dslr_to_webcam", "Office-31")):
+        assert words in verdicts.difference_of_data(name)
+        assert verdicts.difference_of_data(name).count(words) == 1  # both sides of a pair say it
+    cells = compare.compare(sheets.load("dp_swd", 1), published.table("dp_swd", 1), store.records(None), None)
+    judged = [c for c in cells if c.published is not None and c.ours is not None]
+    assert {c.verdict for c in judged} == {"other data"}
+    assert len(judged) == 32
+    assert {c.numbers for c in judged} == {"within", "better", "outside"}
+    text = tables.markdown(sheets.load("dp_swd", 1), cells)
+    assert "other data (within)" in text
+    assert "Other data: USPS" in text
+
+
+@pytest.mark.parametrize(
+    ("paper", "table", "faithful", "ours"),
+    [("dp_swd", 1, "DP-DANN coded", "DP-DANN"), ("dp_swd", 2, "DP-CGAN, as coded", "DP-CGAN")]
+    + [("dp_sinkhorn", 1, "DP-CGAN, as coded", "DP-CGAN")],
+)
+def test_published_numbers_are_held_against_the_faithful_variant_and_not_against_the_corrected_one(
+    paper, table, faithful, ours
+):
+    printed = published.table(paper, table)
+    cells = compare.compare(sheets.load(paper, table), printed, store.records(None), None)
+    theirs = {c.value for c in printed.cells if ours in (c.row, c.column)}
+    assert {c.published for c in cells if faithful in (c.row, c.column)} == theirs
+    assert {c.published for c in cells if ours in (c.row, c.column)} == {None}
+    assert {c.verdict for c in cells if ours in (c.row, c.column)} <= {"ours", "missing"}
+
+
+def test_each_published_number_is_counted_once(sheet):
+    """By the first of the rows that stand for it; the others show it and are judged, but not counted."""
+    several = dataclasses.replace(sheet, remarks=Remarks(stands_for={"SWD": ("SWD", "DP-SWD-exact")}))
+    records = [record(row, seed, 87.0) for row in ("SWD", "DP-SWD-exact") for seed in range(3)]
+    found = [cell_of(several, records, row) for row in ("SWD", "DP-SWD-exact")]
+    assert [(c.published, c.verdict, c.counted) for c in found] == [(87.0, "within", True), (87.0, "within", False)]
+    for each in sheets.all_sheets():
+        printed = published.tables(each.paper).get(each.name) if each.kind == "table" else None
+        if printed and each.compute is None:
+            rows = [each.remarks.published_name(row) for row in each.rows]
+            columns = [each.remarks.published_name(column.name) for column in each.columns]
+            told = [(row, column) for row, first in rows for column, leads in columns if first and leads]
+            told = [place for place in told if None not in place and printed.cell(*place) is not None]
+            assert len(told) == len(set(told)), each.title

@@ -126,13 +126,13 @@ def test_pictures_of_the_first_seed_are_kept_by_the_name_of_their_cell(keep, tmp
 
 
 def test_a_run_kept_for_a_table_serves_a_figure_of_it(keep, tmp_path):
-    wanted = [("DP-SWD-c", "MNIST MLP", (0, 1)), ("DP-SWD-c", "Fashion MLP", (0,)), ("DP-MERF", "MNIST MLP", (0,))]
+    wanted = [("DP-SWD-c", "MNIST MLP", (0, 1)), ("DP-SWD-c", "Fashion MLP", (0,)), ("DP-CGAN", "MNIST MLP", (0,))]
     found = [record for row, column, seeds in wanted for record in committed("table_2", row, column, seeds)]
     table = tmp_path / "results/dp_swd/table_2"
     shutil.copytree(RESULTS / "dp_swd/table_2/pictures", table / "pictures")
     mine = [dataclasses.replace(r, homes=[home for home in r.homes if home.kind == "table"]) for r in found]
     store.write(table / store.RECORDS, mine)
-    folder = keep(name="4")  # of MNIST, one seed, without DP-MERF
+    folder = keep(name="4")  # of MNIST, one seed, without DP-CGAN
     assert not (folder / store.RECORDS).exists()  # nothing is kept twice
     served = [(r.homes, home) for r in store.read(table / store.RECORDS) for home in r.homes if home.kind == "figure"]
     ((homes, figure),) = served

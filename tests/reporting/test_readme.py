@@ -5,7 +5,7 @@ import re
 import pytest
 
 from dpot.errors import DataError
-from dpot.reporting import gather, methods_page, readme, store
+from dpot.reporting import gather, methods_page, readme, store, verdicts
 
 
 @pytest.fixture(scope="module")
@@ -30,9 +30,14 @@ def test_every_sheet_on_record_is_in_the_overview_with_a_link(gathered):
 
 
 def test_the_small_table_counts_every_judged_cell_once(gathered):
-    rows = [line.strip("| ").split(" | ") for line in readme.summary(gathered).splitlines()]
-    counted = sum(int(n) for row in rows if len(row) == 4 and row[1].isdigit() for n in row[1:])
-    assert counted == sum(sheet.judged[1] for sheet in gathered.sheets) > 100
+    text = readme.summary(gathered).split("\n\n")[1]
+    heads, _, *rows = [line.strip("| ").split(" | ") for line in text.splitlines()]
+    assert heads[:5] == ["paper", "reproduced", "within, few runs", "better", "outside"]
+    assert len(heads) > 5  # what is counted apart has columns of its own
+    counted = [sum(int(row[i]) for row in rows) for i in range(1, len(heads))]
+    for i, name in enumerate([*verdicts.JUDGED, *heads[5:]]):
+        assert counted[i] == sum(sheet.counts.get(name, 0) for sheet in gathered.sheets)
+    assert sum(counted[:4]) == sum(sheet.judged for sheet in gathered.sheets)
 
 
 def test_a_changed_number_is_noticed_and_put_right(gathered):
@@ -81,3 +86,33 @@ def test_variants_are_listed_by_the_method_they_vary_and_not_in_the_readme(gathe
     variants = [line for line in methods_page.all_lines(gathered) if line.kind == "variants"]
     assert {line.name for line in variants} >= {"DP-SWD-exact, rate decays", "SWD, raw pixels"}
     assert "rate decays" not in readme.methods(gathered)
+
+
+def test_the_table_at_equal_epsilon_says_who_judged_and_shows_both_samplers_and_both_data_sets(gathered):
+    lines = methods_page.all_lines(gathered)
+    assert lines
+    assert all(line.judged_by for line in lines)
+    mine = {line.name: line for line in lines if line.is_ours and line.kind == "table"}
+    sketch, sliced = mine["Sketch"], mine["DP-SWD-exact"]
+    assert (sketch.judged_by, sliced.judged_by) == ("DP-Sinkhorn's, with a larger CNN", "scikit-learn")
+    text = readme.summary(gathered)
+    heads = text.splitlines()[0]
+    assert all(column in heads for column in ("MNIST FID", "Fashion FID", "Fashion CNN", "judged by"))
+    for epsilon in (10, 1):
+        for sampler in ("accuracy", "FID"):
+            assert f"| {epsilon} | DPDM ({sampler} sampler) |" in text
+
+
+def test_second_readings_of_a_published_row_are_not_listed_among_the_methods(gathered):
+    assert not [line.name for line in methods_page.all_lines(gathered) if "printed settings" in line.name]
+
+
+def test_only_claims_of_the_papers_themselves_are_counted(gathered):
+    assert {claim["whose"] for claim in gathered.claims} == {"paper", "another paper", "dpot"}
+    rows = [line.strip("| ").split(" | ") for line in readme.checks(gathered).split("\n\n")[0].splitlines()]
+    counts = {row[0]: sum(map(int, row[1:4])) for row in rows[2:]}
+    assert sum(counts.values()) == sum(claim["whose"] == "paper" for claim in gathered.claims)
+    (dp_sinkhorn,) = [row for row in rows if row[0] == "DP-Sinkhorn"]
+    assert dp_sinkhorn[4].count("(another paper)") == 2
+    (wdp,) = [row for row in rows if row[0] == "WDP"]
+    assert "Instead of 11: holds (dpot)" in wdp[4]

@@ -31,7 +31,7 @@ def test_table_4_is_written_and_compared(tmp_path):
     assert {"commit", "libraries", "seed", "device"} <= set(stored["provenance"])
     verdicts = {cell["row"]: cell["verdict"] for cell in stored["cells"]}
     assert verdicts.pop("VisDA") == "outside"
-    assert verdicts.pop("VisDA 1e-6") == "near"
+    assert verdicts.pop("VisDA 1e-6") == "outside"
     assert set(verdicts.values()) == {"within"}
     assert len(verdicts) == 7
     text = (folder / "computed.md").read_text()

@@ -9,7 +9,7 @@ from dpot.composing import compose_config
 from dpot.errors import UsageError
 from dpot.launch import run
 from dpot.reporting import published, sheets
-from dpot.reporting.compare import verdict
+from dpot.reporting.verdicts import verdict
 
 SMOKE = ["dataset=digits", "profile=smoke"]
 

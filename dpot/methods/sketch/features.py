@@ -10,12 +10,15 @@ less moves them by at most √k.
 from __future__ import annotations
 
 import math
+from copy import deepcopy
 from dataclasses import asdict, dataclass
-from typing import Protocol
+from functools import cached_property
+from typing import Any, Protocol
 
 import torch
 from torch import Tensor, nn
 
+from dpot.methods.sketch.fixed_point import PARTS, WholeNetwork, WholeProduct
 from dpot.models.feature_network import FeatureNetwork
 from dpot.transport import soft_bins
 
@@ -23,6 +26,8 @@ UNIT = 256  # whole-number weight of one record on one line or plane
 PLANE_PARTS = 16  # per axis: 16² = UNIT
 SPAN = 3.5  # a grid reaches this many standard deviations to both sides
 WEIGHT_GRID = 4096  # directions are rounded to multiples of 1/4096
+RECORD_GRID = 255  # records are rounded to multiples of 1/255 before networks look at them
+FINEST_MIXTURE = 20  # mixtures of hidden units are rounded to multiples of 2⁻²⁰, or more coarsely
 
 
 @dataclass(frozen=True)
@@ -116,6 +121,9 @@ class RecordMap(Protocol):
     def tensors(self) -> dict[str, Tensor]:
         """Everything the map is made of (public)."""
 
+    def to(self, device: torch.device) -> RecordMap:
+        """The same map on another device."""
+
 
 class LinearMap:
     """Projections on public directions: position = (u·x - centre)/deviation, in knots.
@@ -153,13 +161,22 @@ class LinearMap:
     def tensors(self) -> dict[str, Tensor]:
         return {"weights": self.weights, "stretch": self.stretch, "shift": self.shift}
 
+    def to(self, device: torch.device) -> LinearMap:
+        if device == self.weights.device:
+            return self
+        return LinearMap(self.weights.to(device), self.stretch.to(device), self.shift.to(device), self.grid)
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        """What is sent to another process: an eighth of what is held here."""
+        return LinearMap, (self.weights, self.stretch, self.shift, self.grid)
+
 
 class LearnedMap:
     """Projections of what small networks see, networks that were trained on synthetic records only.
 
     position = (a·h(x))·… - shift with h the hidden units of all networks. Whatever the networks are, the sensitivity is
-    that of the soft bins; but h is computed in single precision, so that a record close to a knot may be counted
-    1/256 to the other side on another device.
+    that of the soft bins. For private records h and the product are computed in whole numbers (fixed_point.py), so that
+    the counts are the same on every device and however the records are split.
     """
 
     def __init__(self, networks: list[FeatureNetwork], weights: Tensor, shift: Tensor) -> None:
@@ -172,13 +189,32 @@ class LearnedMap:
 
     @torch.no_grad()
     def exactly(self, records: Tensor) -> Tensor:
-        return torch.cat([self(part) for part in records.float().split(2000)])
+        whole = whole_records(records, RECORD_GRID)
+        seen = torch.cat([network(whole) for network in self._whole], 1)
+        return self._product(seen) / (PARTS * self._product.unit) - self.shift.double()
+
+    @cached_property
+    def _whole(self) -> list[WholeNetwork]:
+        return [WholeNetwork(network, RECORD_GRID) for network in self.networks]
+
+    @cached_property
+    def _product(self) -> WholeProduct:
+        return WholeProduct(self.weights, FINEST_MIXTURE)
 
     def tensors(self) -> dict[str, Tensor]:
         own = {"weights": self.weights, "shift": self.shift}
         for index, network in enumerate(self.networks):
             own |= {f"network.{index}.{name}": value for name, value in network.state_dict().items()}
         return own
+
+    def to(self, device: torch.device) -> LearnedMap:
+        if device == self.weights.device:
+            return self
+        networks = [deepcopy(network).to(device) for network in self.networks]
+        return LearnedMap(networks, self.weights.to(device), self.shift.to(device))
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return LearnedMap, (self.networks, self.weights, self.shift)
 
 
 def hidden(networks: list[FeatureNetwork], records: Tensor) -> Tensor:

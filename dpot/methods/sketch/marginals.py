@@ -20,7 +20,6 @@ from itertools import pairwise
 
 import torch
 from torch import Tensor
-from torch.nn import functional as F
 
 from dpot.errors import UsageError
 from dpot.methods.generate.base import Method, Problem
@@ -33,6 +32,7 @@ from dpot.methods.sketch.blocks import (
     shares_inside,
     smoothed,
 )
+from dpot.methods.sketch.counters import Cells, Pairs, records_of, total_of
 from dpot.models.product_mixture import Column, ProductMixture
 from dpot.privacy import calibration
 from dpot.privacy.events import Adjacency, CountGaussian, Gaussian
@@ -50,7 +50,6 @@ STEPS, LEAST_STEPS, MOST_STEPS = 14, 300, 600  # by the root of the signal
 COMPONENTS, WORK = 500, 2e8  # components of all classes together, fewer where there are many bins
 INFORMATION = 600  # what a nat of dependence between columns costs, in units of the log-likelihood
 FLOOR, SPREAD = 1e-4, 0.5  # of the first probabilities; of the first logits
-CHUNK = 20_000
 SOURCE = "dpot/methods/sketch/marginals.py"
 
 
@@ -132,7 +131,7 @@ class MarginalSketch(Method):
     def release_marginals(self, problem: Problem) -> Marginals:
         """All looks at the records."""
         multiplier = calibration.find_sigma(Gaussian, 1, problem.budget) * ROUNDING
-        columns, classes, records = self.columns, problem.classes, len(problem.images)
+        columns, classes, records = self.columns, problem.classes, records_of(problem)
         most = self.most or self.bins_by_rule(records, classes, 1 / multiplier)
         pairs = len(columns) * (len(columns) - 1) // 2
         blocks = len(columns) + (classes > 1)
@@ -303,13 +302,7 @@ class MarginalSketch(Method):
 
     def _count_cells(self, problem: Problem) -> Tensor:
         """Histograms of all columns, then of the label, one after the other."""
-        counts = [torch.zeros(c.values, dtype=torch.int64) for c in self.columns]
-        for part in problem.images.flatten(1).split(CHUNK):
-            for column, count in zip(self.columns, counts, strict=True):
-                count += torch.bincount(column.cells_of(part), minlength=column.values)
-        if problem.classes > 1:
-            counts.append(torch.bincount(problem.labels, minlength=problem.classes))
-        return torch.cat(counts)
+        return total_of(problem)(Cells(columns=self.columns, classes=problem.classes))
 
     def _bins(self, noisy: Tensor, most: int, deviation: float, records: int) -> Tensor:
         found = []
@@ -328,17 +321,11 @@ class MarginalSketch(Method):
         return sizes + ([len(noisy) - sum(sizes)] if len(noisy) > sum(sizes) else [])
 
     def _count_pairs(self, problem: Problem, bin_of: Tensor) -> Tensor:
-        """(classes, bins, bins): how many records of the class are in both bins; exact, for whole numbers below 2²⁴."""
-        maps = bin_of.split([c.values for c in self.columns])
-        bins = self._bin_counts(bin_of)
-        counts = torch.zeros(problem.classes, sum(bins), sum(bins), dtype=torch.int64)
-        for part, labels in zip(problem.images.flatten(1).split(CHUNK), problem.labels.split(CHUNK), strict=True):
-            coded = [F.one_hot(m[c.cells_of(part)], n) for c, m, n in zip(self.columns, maps, bins, strict=True)]
-            hot = torch.cat(coded, 1).float()
-            for k in range(problem.classes):
-                own = hot[labels == k]
-                counts[k] += (own.T @ own).long()
-        return counts
+        """(classes, bins, bins): how many records of the class are in both bins."""
+        counted = total_of(problem)(Pairs(columns=self.columns, classes=problem.classes, bin_of=bin_of))
+        bins = sum(self._bin_counts(bin_of))
+        above = counted.view(problem.classes, bins, bins)
+        return above + above.transpose(1, 2).tril(-1)
 
     def _bin_counts(self, bin_of: Tensor) -> list[int]:
         return [int(m.max()) + 1 for m in bin_of.split([c.values for c in self.columns])]

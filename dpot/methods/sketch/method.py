@@ -19,7 +19,6 @@ with noise, and takes the place of the exact one from there on; the others need 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
 from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Annotated, Any, Literal
@@ -31,6 +30,7 @@ from dpot.disk import write_atomically
 from dpot.errors import UsageError
 from dpot.methods.generate.base import Method, Problem
 from dpot.methods.sketch import rules
+from dpot.methods.sketch.counters import records_of, total_of
 from dpot.methods.sketch.directions import KINDS, draw_directions, is_table
 from dpot.methods.sketch.features import Layout, LearnedMap, LinearMap
 from dpot.methods.sketch.file import CERTAIN, Release, Round, load_map
@@ -46,7 +46,7 @@ from dpot.methods.sketch.fit import (
     steps_in,
     styles_for,
 )
-from dpot.methods.sketch.release import MEAN_SHARE, Sketcher, Stream, class_counts, read_moments, release_number
+from dpot.methods.sketch.release import MEAN_SHARE, Sketcher, class_counts, read_moments, release_number
 from dpot.methods.sketch.rules import Plan
 from dpot.methods.sketch.textures import SQUEEZE, STRIDE, Look, TextureMap
 from dpot.models.generator import synthesize
@@ -58,7 +58,6 @@ from dpot.training.engine import Outcome
 from dpot.training.schedules import Cosine
 
 ROUNDING = 1 + 1e-9  # shares are split in double precision: a hair more noise keeps their sum within the budget
-CHUNK = 4096
 TEXTURE_KNOTS, TEXTURE_SHARE, TEXTURE_WEIGHT = 12, 0.05, 0.1  # weighed by their share against the first round's
 SYNTHETIC, SYNTHETIC_ON_CPU = 60_000, 10_000  # records that the second round's networks learn from
 
@@ -130,7 +129,7 @@ class Sketch(Method):
         plan = self.plan(problem, 1 / multiplier)
         deviation = plan.count_deviation(1 / multiplier)
         _refuse_few(problem, self.records, deviation)
-        sketcher = Sketcher(_stream(problem), problem.generator.shape, problem.classes, plan, multiplier, problem)
+        sketcher = Sketcher(total_of(problem), problem.generator.shape, problem.classes, plan, multiplier, problem)
         sketcher.check(self._layouts(problem, plan))
         if self.directions not in KINDS:
             problem.ledger.note_uncovered(
@@ -216,10 +215,10 @@ class Sketch(Method):
     def _count_records(self, problem: Problem, multiplier: float) -> None:
         """Their number: public where one is replaced, else released with noise before all the rest."""
         if self.neighbours is Adjacency.REPLACE_ONE:
-            self.records, self.doubt = len(problem.images), 0.0
+            self.records, self.doubt = records_of(problem), 0.0
             return
         share = rules.COUNT_SHARE
-        self.records, self.doubt = release_number(problem, len(problem.images), multiplier / math.sqrt(share))
+        self.records, self.doubt = release_number(problem, records_of(problem), multiplier / math.sqrt(share))
         problem.ledger.note_uncovered(
             "the exact number of records, where it is written beside the release: δ is compared with it, and the "
             "record of a run names it. What is released and fitted knows the noisy number only"
@@ -355,14 +354,6 @@ def _refuse_few(problem: Problem, records: int, deviation: float) -> None:
             f"the noise hides {CERTAIN * deviation:.3g} records of a class; give more records, fewer classes, "
             "no labels, or raise privacy.epsilon"
         )
-
-
-def _stream(problem: Problem) -> Stream:
-    def parts() -> Iterator[tuple[Tensor, Tensor]]:
-        records = problem.images.flatten(1)
-        yield from zip(records.split(CHUNK), problem.labels.split(CHUNK), strict=True)
-
-    return parts
 
 
 def _joined(first: Outcome, second: Outcome) -> Outcome:

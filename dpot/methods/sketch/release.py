@@ -1,6 +1,6 @@
 """The private side of the sliced sketch: records are counted in whole numbers, and the counts are released with noise.
 
-    sketcher = Sketcher(stream, shape, classes, plan, noise_multiplier, gate)
+    sketcher = Sketcher(total, shape, classes, plan, noise_multiplier, gate)
     release = sketcher.open(share, "bins")       # a share of the budget
     counts = sketcher.bins(map, layout, release) # how the records are spread along lines and over planes
 
@@ -17,90 +17,49 @@ there or not, see below).
 Where neighbours differ in one record more or less, the number of records is released first, with sensitivity 1, and one
 vector in the place of two moves the others: by 1, R, R² and √k.
 
-The records are read as a stream, several times; memory does not grow with their number. Sums of whole numbers do not
-depend on the order, so several processes may count a part each (`Together`).
+What is counted, and where the records lie, is a matter of `total` (counters.py): they are read several times as a
+stream, by this process or by others. Noise and ledger are here, where the sums come together, and nowhere else.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator, Sequence
-from typing import Protocol
+from collections.abc import Sequence
 
 import torch
 from torch import Tensor
 
 from dpot.methods.gate import Gate, Release
+from dpot.methods.sketch.counters import COEFFICIENT_GRID, NORM_KNOTS, Bins, Lengths, MomentSums, Total
 from dpot.methods.sketch.directions import Moments, public_basis
-from dpot.methods.sketch.features import UNIT, WEIGHT_GRID, Layout, RecordMap, whole_records
+from dpot.methods.sketch.features import UNIT, Layout, RecordMap
 from dpot.methods.sketch.rules import Plan
 from dpot.privacy.counts import check_drawable, count_deviation
 from dpot.privacy.discrete import LARGEST_DEVIATION
 from dpot.privacy.events import Adjacency, CountGaussian
 from dpot.transport.directions import ImageShape
-from dpot.transport.soft_bins import count_lines
 
-Stream = Callable[
-    [], Iterator[tuple[Tensor, Tensor]]
-]  # parts of (records (n, d) in [0, 1], labels (n,)), each time anew
-COEFFICIENT_GRID = 64  # coefficients of the subspace are cut to multiples of 1/64, or more coarsely (coefficient_grid)
-NORM_KNOTS = 64
 CLIPPED_SHARE = 1 / 3  # of the records are longer than the clipping bound
 MEAN_SHARE = 0.2  # of the moments' budget goes to the mean
-POSITIONS_AT_ONCE = 20_000_000
 SOURCE = "dpot/methods/sketch/release.py"
 
 
-class Together(Protocol):
-    """How several processes make one release."""
-
-    def add_up(self, counts: Tensor) -> Tensor:
-        """The sum of all processes' counts."""
-
-    def agree(self, released: Tensor) -> Tensor:
-        """What the first process released: noise is drawn once."""
-
-
-class Alone:
-    """One process counts everything."""
-
-    def add_up(self, counts: Tensor) -> Tensor:
-        return counts
-
-    def agree(self, released: Tensor) -> Tensor:
-        return released
-
-
-class Distributed:
-    """The processes of torch.distributed's default group, each with a stream of its own part of the records."""
-
-    def add_up(self, counts: Tensor) -> Tensor:
-        torch.distributed.all_reduce(counts)
-        return counts
-
-    def agree(self, released: Tensor) -> Tensor:
-        torch.distributed.broadcast(released, src=0)
-        return released
-
-
 class Sketcher:
-    """Counts a stream of records and lets the counts out through the gate."""
+    """Has the records counted and lets the counts out through the gate."""
 
     def __init__(
         self,
-        stream: Stream,
+        total: Total,
         shape: ImageShape,
         classes: int,
         plan: Plan,
         noise_multiplier: float,
         gate: Gate,
         grid: int = 255,
-        together: Together | None = None,
     ) -> None:
         """`noise_multiplier` is that of all releases together; records are rounded to multiples of 1/grid."""
-        self.stream, self.shape, self.classes, self.plan, self.grid = stream, shape, classes, plan, grid
+        self.total, self.shape, self.classes, self.plan, self.grid = total, shape, classes, plan, grid
         self.noise_multiplier, self.gate = noise_multiplier, gate
-        self.together = together or Alone()
 
     def open(self, share: float, what: str) -> Release:
         """A release of this share of the budget."""
@@ -126,13 +85,8 @@ class Sketcher:
 
     def norms(self, release: Release) -> float:
         """The clipping bound R: the length that two records in three do not exceed, from the noisy histogram."""
-        device, reach = self._device(), math.sqrt(math.prod(self.shape))
-        counts = torch.zeros(1, 1, NORM_KNOTS, dtype=torch.int64, device=device)
-        for records, _ in self.stream():
-            lengths = self._coefficients(records).square().sum(1).sqrt() / COEFFICIENT_GRID
-            one_class = torch.zeros(len(records), dtype=torch.int64, device=device)
-            count_lines(counts, lengths[:, None] / reach * (NORM_KNOTS - 1), one_class, UNIT)
-        noisy = self._released(release, counts, UNIT * math.sqrt(self.plan.moved)).double().view(-1).clamp(min=0)
+        counts = self.total(Lengths(shape=self.shape, grid=self.grid))
+        noisy = release(counts, UNIT * math.sqrt(self.plan.moved)).double().clamp(min=0)
         below = noisy.cumsum(0) / noisy.sum().clamp(min=1)
         knot = int((below < 1 - CLIPPED_SHARE).sum())
         return self._bound(knot)
@@ -142,56 +96,25 @@ class Sketcher:
 
         In units of 1/coefficient_grid and of its square. The number of records is public under replacement.
         """
-        device = self._device()
-        size = len(self._basis())
-        total = torch.zeros(size, dtype=torch.int64, device=device)
-        square = torch.zeros(size, size, dtype=torch.int64, device=device)
-        records_seen = torch.zeros(1, dtype=torch.int64, device=device)
         grid = coefficient_grid(bound, for_square.noise_multiplier)
         limit = math.floor(bound * grid)
-        for records, _ in self.stream():
-            cut = self._coefficients(records, grid)
-            lengths = cut.square().sum(1, keepdim=True).sqrt().clamp(min=1)
-            cut = (cut * (limit * (1 - 1e-12) / lengths).clamp(max=1)).trunc()
-            total += cut.sum(0).long()
-            square += (cut.T @ cut).round().long()  # whole numbers below 2^53: exact
-            records_seen += len(records)
-        total = self._released(for_mean, total, self.plan.moved * limit)
+        counter = MomentSums(shape=self.shape, grid=self.grid, parts=grid, limit=limit)
+        seen, total, square = MomentSums.split(self.total(counter), len(public_basis(self.shape)))
+        total = for_mean(total, self.plan.moved * limit)
         above = torch.triu(torch.ones_like(square, dtype=torch.bool), 1)
         sensitivity = _square_sensitivity(bound, grid, self.plan.moved)
-        square = self.together.add_up(square)
         parts = for_square(
             {"diagonal": square.diagonal().clone(), "above": square[above]},
             {"diagonal": sensitivity, "above": sensitivity / math.sqrt(2)},
         )
         noisy = torch.zeros_like(square)
-        noisy[above] = self.together.agree(parts["above"])
-        diagonal = torch.diag(self.together.agree(parts["diagonal"]))
-        return self.together.add_up(records_seen), total, noisy + noisy.T + diagonal
+        noisy[above] = parts["above"]
+        return seen, total, noisy + noisy.T + torch.diag(parts["diagonal"])
 
     def bins(self, record_map: RecordMap, layout: Layout, release: Release) -> Tensor:
         """Noisy counts (classes, bins) in units of 1/256 record."""
-        counts = torch.zeros(self.classes, layout.bins, dtype=torch.int64, device=self._device())
-        step = max(1, POSITIONS_AT_ONCE // layout.positions)
-        for records, labels in self.stream():
-            for part, own in zip(records.split(step), labels.split(step), strict=True):
-                layout.count(counts, record_map.exactly(part), own)
-        return self._released(release, counts, layout.reach(self.plan.moved))
-
-    def _released(self, release: Release, counts: Tensor, sensitivity: float) -> Tensor:
-        return self.together.agree(release(self.together.add_up(counts), sensitivity))
-
-    def _coefficients(self, records: Tensor, grid: int = COEFFICIENT_GRID) -> Tensor:
-        """Coefficients in the public subspace as whole numbers of 1/grid, exactly the same on every device."""
-        whole = whole_records(records, self.grid)
-        weights = (self._basis().double() * WEIGHT_GRID).round().to(records.device)
-        return ((whole @ weights.T) * (grid / (WEIGHT_GRID * self.grid))).trunc()
-
-    def _basis(self) -> Tensor:
-        return public_basis(self.shape)
-
-    def _device(self) -> torch.device:
-        return self.gate.noise.device
+        counted = self.total(Bins(record_map=record_map, layout=layout, classes=self.classes))
+        return release(counted.view(self.classes, layout.bins), layout.reach(self.plan.moved))
 
 
 def coefficient_grid(bound: float, noise_multiplier: float) -> int:

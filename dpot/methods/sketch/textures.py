@@ -142,6 +142,9 @@ class TextureMap:
     def tensors(self) -> dict[str, Tensor]:
         return {"filters": self.filters}
 
+    def to(self, device: torch.device) -> TextureMap:
+        return TextureMap(self.filters.to(device), self.shape, self.knots, self.grid, self.look)
+
     def _windows(self, records: Tensor) -> Tensor:
         """(n, places, cells, channels·size·size): what each place shows of each record, summed over scale² pixels."""
         size, scale, cells = max(SIZES), self.look.scale, self.look.cells

@@ -19,7 +19,7 @@ from dpot.privacy.sensitivity import Bound
 from dpot.reporting.published import PUBLISHED
 
 EPSILON = 10.0
-MATCH, NEAR = 0.01, 0.02
+MATCH = 0.01
 TABLE_4_COLUMNS = {
     "row": ("row", ""),
     "delta": ("δ", "g"),
@@ -129,7 +129,7 @@ def table_4_row(setting: Setting) -> dict[str, Any]:
     clt_as_coded = Pricing("clt", setting.delta, failure=setting.delta / 2)
     coded = sigma(at("clt"), clt_as_coded) if setting.central_limit else sigma(at("coded"))
     difference = coded / setting.sigma - 1
-    verdict = "within" if abs(difference) <= MATCH else "near" if abs(difference) <= NEAR else "outside"
+    verdict = "within" if abs(difference) <= MATCH else "outside"
     settings = asdict(setting)
     return {
         "published": settings.pop("sigma"),

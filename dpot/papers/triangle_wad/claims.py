@@ -147,7 +147,7 @@ def fed_wad_gap() -> Finding:
 
 CLAIMS = [
     Claim("Theorem 1", "The error through γ ~ N(0, σ²I) is bounded by a multiple of σ²d", theorem_1),
-    Claim("Theorem 1, corrected", "|W(η_μ, η_ν)/(1 - t) - W(μ, ν)| ≤ 2t·s(γ)/(1 - t)", corrected_bound),
+    Claim("Theorem 1, corrected", "|W(η_μ, η_ν)/(1 - t) - W(μ, ν)| ≤ 2t·s(γ)/(1 - t)", corrected_bound, "dpot"),
     Claim("Algorithm", "The distance is W(η_μ, η_ν) scaled by 1/t^p", scale),
     Claim("Table 1, ones", "With constant defence data there is no gap and the data stay hidden", zero_gap_hides),
     Claim(

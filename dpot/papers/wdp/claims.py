@@ -384,6 +384,11 @@ CLAIMS = [
     Claim("Figures 2, 4", "WDP has the lowest budgets", always_lowest),
     Claim("Table 2", "The WDP budgets come from the printed formula and settings", table_2_budgets),
     Claim("Table 2, P(A)", "The bracketed probabilities are 1/(1 + e^(-ε))", table_2_attacks),
-    Claim("Instead of 7, 8", "Additive noise of any law is exactly (μ, Δ)-WDP (dpot's)", additive),
-    Claim("Instead of 11", "Gaussian noise after a mechanism turns W∞ into RDP and W2 into KL (dpot's)", noise_after),
+    Claim("Instead of 7, 8", "Additive noise of any law is exactly (μ, Δ)-WDP (dpot's)", additive, "dpot"),
+    Claim(
+        "Instead of 11",
+        "Gaussian noise after a mechanism turns W∞ into RDP and W2 into KL (dpot's)",
+        noise_after,
+        "dpot",
+    ),
 ]
