@@ -34,8 +34,6 @@ class SparkEngine(Engine):
         self._own: Any = None
 
     def total(self, count: Count, source: Any) -> np.ndarray:
-        from pyspark.errors import PySparkException
-
         try:
             if isinstance(source, list):
                 context = self._session().sparkContext
@@ -45,7 +43,7 @@ class SparkEngine(Engine):
                 rows = source.mapInArrow(_in_arrow(count), "counts binary, problem string")
                 parts = rows.rdd.map(_part_of)
             return settled(parts.treeReduce(added, self.depth))
-        except (PySparkException, *_java_errors()) as error:
+        except _spark_errors() as error:
             raise DataError(
                 f"engine=spark: nothing of this pass was released ({type(error).__name__}: {_cause(error)}); "
                 "a worker that is out of memory needs smaller partitions or more memory"
@@ -91,10 +89,11 @@ def _part_of(row: Any) -> Part:
     return Part(np.frombuffer(bytes(row["counts"]), np.int64), row["problem"])
 
 
-def _java_errors() -> tuple[type[Exception], ...]:
+def _spark_errors() -> tuple[type[Exception], ...]:
     from py4j.protocol import Py4JError
+    from pyspark.errors import PySparkException
 
-    return (Py4JError,)
+    return PySparkException, Py4JError
 
 
 def _cause(error: Exception) -> str:
