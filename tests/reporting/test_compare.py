@@ -8,7 +8,7 @@ import json
 import pytest
 from rich.console import Console
 
-from dpot.errors import DataError
+from dpot.errors import DataError, UsageError
 from dpot.record import Record
 from dpot.reporting import compare, published, sheets, store, tables, verdicts
 from dpot.reporting.remarks import Noise, Remarks
@@ -277,8 +277,9 @@ def test_committed_comparisons_are_what_the_committed_records_give():
 
 
 def test_unknown_sheets_are_answered_with_the_known():
-    with pytest.raises(Exception, match="dp_swd table=2"):
+    with pytest.raises(UsageError, match="paper=dp_swd table=99: there is no such table") as refused:
         sheets.load("dp_swd", 99)
+    assert "2" in refused.value.listed[1].split("table=")[1].split(" | ")
 
 
 def test_every_sheet_names_rows_and_columns_of_its_table():
