@@ -28,7 +28,7 @@ AUDITS = {
     "sketch_diffusion": [
         *("loss.share=0.5", "loss.copies=1", "loss.batch=1", "loss.warm_steps=1", "loss.warm_batch=2"),
         *("loss.sketch_width=2", "loss.sketch={rounds:1,lines:8,knots:2,planes:0,steps:1,batch:4}"),
-        *("privacy.epsilon=6", "task.steps=1", "task.pairs=6", "task.repetitions=20000"),
+        *("privacy.epsilon=6", "task.steps=1", "task.pairs=6", "task.repetitions=1000"),
     ],
     "gaussian_floor": ["loss.frequencies=2"],
     "adapt/dp_swd": ["loss.projections=50", "loss.batch=1", "task.steps=1"],
