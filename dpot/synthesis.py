@@ -234,6 +234,8 @@ class Synthesizer(Views, BaseEstimator):
             raise DataError(f"{path}: holds a release and no generator; Synthesizer.from_release fits one")
         try:
             size = release.extra["generator"]
+            if size.get("blocks", 0) > len(release.generator):  # each has several tensors
+                raise DataError(f"it asks for {size['blocks']} blocks and holds {len(release.generator)} tensors")
             with torch.device("meta"):  # takes no memory, whatever sizes a file asks for
                 outline = _generator(release.shape, release.classes, **size).state_dict()
             if {n: t.shape for n, t in outline.items()} != {n: t.shape for n, t in release.generator.items()}:

@@ -75,8 +75,8 @@ class Bench:
         """Write the valid files and load them once."""
         template = self.folder / f"valid {kind.name}"
         template.mkdir()
-        kind.build(template)
         os.environ["DPOT_CACHE"] = str(self.folder / "valid cache")
+        kind.build(template)
         self.truth[kind.name] = values(kind.load(template))
 
     def damage(self, kind: Kind, number: int, root: Path) -> bool:

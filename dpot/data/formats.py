@@ -69,6 +69,10 @@ def open_zip(path: Path, members: int, at_most: int) -> Iterator[zipfile.ZipFile
             for info in infos:
                 if not info.filename:
                     raise refuse(path, "has an unexpected member without a name")
+                if "\0" in info.orig_filename or (info.is_dir() and info.file_size):
+                    raise refuse(
+                        path, f"has an unexpected member '{info.filename[:80]}': a folder, or a name cut short"
+                    )
                 if info.filename in names or info.header_offset < end:
                     raise refuse(path, f"has an unexpected member '{info.filename[:80]}': it or its bytes come twice")
                 if info.compress_type not in (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED):

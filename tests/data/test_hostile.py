@@ -26,7 +26,7 @@ from dpot.data.cache import Builder, cached
 from dpot.data.celeba import CelebA, read_attribute
 from dpot.data.files import EXPANSION_AT_MOST, UNPACKED_FREELY, digests, hash_file
 from dpot.data.folder import Folder
-from dpot.data.formats import read_npz, read_plain
+from dpot.data.formats import open_zip, read_npz, read_plain
 from dpot.data.images import decode_image
 from dpot.data.table import Table, read_table
 from dpot.errors import DataError, UsageError
@@ -237,6 +237,19 @@ def test_a_member_without_a_name(tmp_path: Path) -> None:
     paths = {"images": path, "attributes": tmp_path / "list.txt"}
     source = CelebA()
     refused(lambda: source.decode(source.layouts()[0], paths, Builder(tmp_path)), "unexpected member without a name")
+
+
+@pytest.mark.parametrize("name", ["faces/\0000002.jpg", "faces/"])
+def test_a_member_that_pretends_to_be_a_folder(tmp_path: Path, name: str) -> None:
+    """Folders are passed over, and the image in this one's place would be missing."""
+    path = zipped(tmp_path / "img_align_celeba.zip", ("faces/000001.jpg", b"x"), ("faces/~000002.jpg", b"y"))
+    raw = name.encode().ljust(len("faces/~000002.jpg"), b"\0")
+    path.write_bytes(path.read_bytes().replace(b"faces/~000002.jpg", raw))
+    with (
+        pytest.raises(DataError, match=r"unexpected member 'faces/': a folder, or a name cut short"),
+        open_zip(path, 9, 99),
+    ):
+        pass
 
 
 @pytest.mark.parametrize("large", [False, True])

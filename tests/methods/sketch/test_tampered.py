@@ -113,6 +113,11 @@ def vast(facts: dict[str, Any]) -> None:
     facts["extra"]["generator"]["code_size"] = 10**9
 
 
+def endless(facts: dict[str, Any]) -> None:
+    """Layers that would take hours to list."""
+    facts["extra"]["generator"]["blocks"] = 10**9
+
+
 @pytest.mark.parametrize(
     ("change", "why"),
     [
@@ -127,6 +132,7 @@ def vast(facts: dict[str, Any]) -> None:
         (raised, "budget of ε = 1"),
         (unnamed, "columns or classes"),
         (vast, "its generator cannot be read"),
+        (endless, "its generator cannot be read"),
     ],
 )
 def test_a_forged_file_is_refused(
