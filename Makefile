@@ -37,7 +37,7 @@ engines: $(STAMP) ## install Ray and PySpark too, so that their tests run (Java 
 lock: $(STAMP) ## renew constraints.txt (the newest versions that pyproject.toml admits) and requirements-hashed.txt
 	$(BIN)/python scripts/lock.py $(EXTRAS),ray,spark
 
-test: $(STAMP) ## run the tests (8 minutes on 2 cores)
+test: $(STAMP) ## run the tests (9 minutes on 2 cores)
 	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -q -n auto --dist worksteal $(ARGS)
 
 lint: $(STAMP) ## ruff: style and format
