@@ -7,6 +7,8 @@ noise multiplier σ under Poisson sampling and add-remove adjacency.
 
 What is random about an image's copies depends on its place among the records and on the public seed, never on which
 other images are drawn: were it dealt by the place in the batch, one image more would move the gradients of others.
+So neighbours keep their places: an image that is not there leaves its place empty, and the number of places is public.
+Were the images behind it to move up, their copies would change, and this proof would not hold.
 """
 
 from __future__ import annotations
