@@ -136,6 +136,10 @@ class DPDM(Method):
         self.multiplier = self._calibrated(problem, rate, made.steps, failure_of(sampler.facts()))
         release = problem.release(_event(self.multiplier, rate), sampler=sampler, steps=made.steps)
 
+        problem.ledger.note_uncovered(
+            "the order of the images: the random copies of an image go by its place among them, and what is guaranteed "
+            "of one image more or less is guaranteed where the others keep their places"
+        )
         private = problem.images * 2 - 1
         parameters = list(model.parameters())
         sizes = [p.numel() for p in parameters]
